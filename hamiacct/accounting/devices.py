@@ -1,0 +1,92 @@
+"""Devices as a Node object registers them (semantics 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Placement(NamedTuple):
+    """A place for a MIG instance: the half-open range of slices [start, start + size)."""
+
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class MigProfile:
+    """One MIG profile a card offers; `memory_mib` and `cores` replace a request's when placed."""
+
+    name: str
+    memory_mib: int = 0
+    cores: int = 0
+    slice_count: int = 0
+    placements: tuple[Placement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredDevice:
+    """One device of one node: `slots`, `memory_mib` and `cores` are its totals.
+
+    `order` is its place in the register text. `model` is the register's `type` as written.
+    """
+
+    uuid: str
+    vendor: str
+    index: int = 0
+    order: int = 0
+    slots: int = 0
+    memory_mib: int = 0
+    cores: int = 0
+    model: str = ""
+    numa: int = 0
+    mode: str = ""
+    healthy: bool = False
+    mig_profiles: tuple[MigProfile, ...] = ()
+    custom: Mapping[str, object] = field(default_factory=dict)
+
+
+class RegistrationState(StrEnum):
+    """What a Node object says of one vendor's devices."""
+
+    LISTED = "listed"            # the list replaces the inventory
+    MISSING = "missing"          # the register key is absent: the devices are gone
+    UNREADABLE = "unreadable"    # empty or broken text: the inventory stays, with a finding
+    EXPIRED = "expired"          # the handshake is over: the devices are gone
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One vendor's part of a Node object.
+
+    `duplicates` are uuids that the text lists twice (the first counts). `reason` says why it is not
+    LISTED. `expires_at` (RFC 3339, UTC, "" if none) is when a pending handshake will have expired
+    if nothing changes.
+    """
+
+    vendor: str
+    state: RegistrationState
+    devices: tuple[RegisteredDevice, ...] = ()
+    reason: str = ""
+    duplicates: tuple[str, ...] = ()
+    expires_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Node object, decoded. `registrations` has one item per vendor that says anything, or could.
+
+    `cordoned` are the uuids of `hami.io/device-cordon`; `pair_scores` is uuid -> uuid -> score.
+    `labels` and `annotations` are those that fit and the vendors read (topology, selectors, switches).
+    """
+
+    name: str
+    resource_version: int
+    registrations: tuple[Registration, ...] = ()
+    cordoned: frozenset[str] = frozenset()
+    pair_scores: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    unschedulable: bool = False

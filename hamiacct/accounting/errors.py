@@ -1,0 +1,77 @@
+"""The error tree. The message is for people; `code` is stable for ever.
+
+    AccountingError
+      Malformed        a text or object that cannot be read; never retried as it stands
+        UnreadableAnnotation   one vendor's allocation text; carries key, offset, reason
+        UnreadableQuantity     a Kubernetes quantity
+      NotFound         a pod, node or namespace that the books do not know
+      Conflict         the books moved on, or somebody else holds it
+      Unavailable      a database, broker or cluster that does not answer
+"""
+
+
+class AccountingError(Exception):
+    """The root; `code` names the class in answers and logs."""
+
+    code = "error"
+
+
+class Malformed(AccountingError):
+    """A text or object that cannot be read. `pointer` is a JSON pointer into it."""
+
+    code = "malformed"
+
+    def __init__(self, detail: str, pointer: str = "") -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.pointer = pointer
+
+
+class UnreadableAnnotation(Malformed):
+    """An allocation text that breaks the grammar at `offset` (characters from its start)."""
+
+    code = "undecodable-annotation"
+
+    def __init__(self, detail: str, offset: int = 0) -> None:
+        super().__init__(detail)
+        self.offset = offset
+
+
+class UnreadableQuantity(Malformed):
+    """A Kubernetes quantity without an exact whole value where one is needed."""
+
+    code = "unreadable-quantity"
+
+
+class NotFound(AccountingError):
+    """A pod, node, device or namespace that the books do not know."""
+
+    code = "not-found"
+
+
+class Conflict(AccountingError):
+    """The request contradicts what the books hold; `numbers` go into the answer."""
+
+    code = "conflict"
+
+    def __init__(self, detail: str, **numbers: object) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.numbers = numbers
+
+
+class SnapshotRefused(Conflict):
+    """A full list that a guard refuses (decisions 8 and 33)."""
+
+    code = "snapshot-refused"
+
+
+class Unavailable(AccountingError):
+    """Something this service needs does not answer; try again after `retry_after_seconds`."""
+
+    code = "unavailable"
+
+    def __init__(self, detail: str, retry_after_seconds: int = 1) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.retry_after_seconds = retry_after_seconds

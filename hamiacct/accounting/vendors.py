@@ -1,0 +1,107 @@
+"""Vendors as data. One `Vendor` per table of `vendors.toml`; no rule asks for a vendor by name.
+
+A vendor that needs more than data names a rule in its table (`cores_kind`, `slots_annotation`,
+`inventory.form`, later the request rule); each rule has one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hamiacct.accounting.amounts import Amount
+from hamiacct.accounting.pods import Row
+
+
+class CoresKind(StrEnum):
+    """What the cores field of an allocation row means (decision 2)."""
+
+    PERCENT = "percent"
+    SET = "set"
+    DEVICE_UNITS = "device-units"
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """How a vendor's devices are made known by a Node object (semantics 2.4, 3.3).
+
+    `form` names a reader of `kube.registration`; `annotation` is the register key; `handshake` the
+    handshake key; `capacity_name` the status resource that is read or that proves the plugin alive.
+    The rest are the parameters of capacity forms.
+    """
+
+    form: str = ""
+    annotation: str = ""
+    handshake: str = ""
+    capacity_name: str = ""
+    pair_scores: str = ""
+    memory_capacity_name: str = ""
+    id_word: str = ""
+    per_card: int = 0
+    slots: int = 0
+    memory_mib: int = 0
+    cores: int = 0
+    unit_mib: int = 0
+    forced_cores: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Vendor:
+    """One device vendor. `key` is HAMi's vendor key, `family` the section of device-config.yaml.
+
+    Resource names may be empty where the vendor has none. `memory_factor` below 1 means 1.
+    `request` holds the parameters of the vendor's request rule (semantics 3), as data.
+    """
+
+    key: str
+    family: str
+    count_name: str = ""
+    memory_name: str = ""
+    cores_name: str = ""
+    memory_percentage_name: str = ""
+    priority_name: str = ""
+    memory_factor: int = 1
+    allocated_key: str = ""
+    to_allocate_key: str = ""
+    slots_annotation: str = ""
+    cores_kind: CoresKind = CoresKind.PERCENT
+    quota_memory: bool = True
+    quota_cores: bool = True
+    fit_quota: bool = False
+    inventory: Inventory = Inventory()
+    selectors: Mapping[str, str] = field(default_factory=dict)
+    extra_annotations: tuple[str, ...] = ()
+    lock: Mapping[str, object] = field(default_factory=dict)
+    request: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def resource_names(self) -> tuple[str, ...]:
+        """Every resource name a container may use to ask for this vendor."""
+        names = (
+            self.count_name,
+            self.memory_name,
+            self.cores_name,
+            self.memory_percentage_name,
+            self.priority_name,
+        )
+        return tuple(name for name in names if name)
+
+    def amount_of(self, row: Row, slots: int = 1) -> Amount:
+        """What one allocation row holds of its device."""
+        if self.cores_kind is CoresKind.SET:
+            return Amount.of_core_set(slots, row.memory, row.cores)
+        return Amount(slots, row.memory, row.cores)
+
+    def quota_cores_of(self, cores: int, device_cores_total: int) -> int:
+        """`cores` in the unit quotas are judged in: AMD's units become percent of a card, rounded up.
+
+        A card whose total is not known (never registered) is taken to have 100 units.
+        """
+        if self.cores_kind is CoresKind.DEVICE_UNITS and device_cores_total > 0:
+            return -(-cores * 100 // device_cores_total)
+        return cores
+
+    def scaled_limit(self, limit: int) -> int:
+        """A memory limit as written, in the scaled unit usage is stored in (decision 17)."""
+        return limit * max(self.memory_factor, 1)
