@@ -1,0 +1,61 @@
+# Everything a person or a CI does with this repository, on Python 3.11 or newer, pip and make alone.
+#   make run     a demo cluster on 127.0.0.1:8000, with servers of its own under var/
+#   make serve   the web process alone, settings from the environment
+#   make test    every test, on throwaway servers of its own
+
+PYTHON ?= python3
+BIN := .venv/bin
+LOCK := requirements-dev.txt
+COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header -p 3.11
+
+export PYTHONUNBUFFERED = 1
+
+.PHONY: setup run serve test lint format openapi lock clean
+
+# The environment is rebuilt when the lock differs from the one it was built from, and only then.
+# Where Python comes without ensurepip (Debian's python3 with python3-pip), the outer pip fills the venv.
+setup:
+	@cmp -s $(LOCK) .venv/built-from && $(BIN)/python -c '' 2>/dev/null || { \
+	  set -e; \
+	  $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed (make PYTHON=...)")'; \
+	  echo "building .venv from $(LOCK)"; rm -rf .venv; \
+	  if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then \
+	    $(PYTHON) -m venv .venv; \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK); \
+	  else \
+	    $(PYTHON) -m venv --without-pip .venv; \
+	    $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check --require-hashes -r $(LOCK); \
+	  fi; \
+	  cp $(LOCK) .venv/built-from; }
+
+run: setup
+	@exec $(BIN)/python -m devservers.run
+
+serve: setup
+	@exec $(BIN)/python -m devservers.serve
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m devservers.manage makemigrations --check --dry-run
+	$(BIN)/python -m devservers.manage spectacular --fail-on-warn --file var/openapi.yaml
+	diff -u docs/openapi.yaml var/openapi.yaml
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+openapi: setup
+	$(BIN)/python -m devservers.manage spectacular --fail-on-warn --file docs/openapi.yaml
+
+lock: setup
+	$(COMPILE) $(UPGRADE) pyproject.toml -o requirements.txt
+	$(COMPILE) $(UPGRADE) --extra dev -c requirements.txt pyproject.toml -o $(LOCK)
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
