@@ -123,7 +123,7 @@ class Pod(models.Model):
     """A pod, by UID. `allocations` and `containers` are what its charge is computed from.
 
     `ended_by` is the rule that ended it ("" while it lives); `ended_version` the version below which
-    later events of it are stale.
+    later events of it are stale. `look_again_at` is when time alone may tell something new.
     """
 
     uid = models.CharField(primary_key=True, max_length=NAME_LENGTH)
@@ -158,6 +158,7 @@ class Pod(models.Model):
     labels = models.JSONField(default=dict)
     annotations = models.JSONField(default=dict)
     changed_at = models.DateTimeField()
+    look_again_at = models.DateTimeField(null=True, blank=True, db_index=True)
 
     class Meta:
         indexes = [
