@@ -1,0 +1,61 @@
+"""The Celery app and the beat table.
+
+The truth is in PostgreSQL; a message only wakes somebody up. So losing every message costs no more than the
+time until the next sweep, and publishing one never makes a request wait or fail.
+"""
+
+import logging
+import os
+from typing import Any
+
+from celery import Celery, signals
+from django.conf import settings
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hamiacct.settings")
+
+# task -> seconds between two runs. Each may run late, twice, or beside itself. The last two are due once a
+# day at most, but a table held in memory starts anew with its process, so they are asked for often.
+BEAT = {
+    "hamiacct.tasks.sweep_inbox": 5.0,
+    "hamiacct.tasks.sweep_findings": 60.0,
+    "hamiacct.tasks.sweep_old": 3600.0,
+    "hamiacct.tasks.ensure_partitions": 3600.0,
+}
+
+app = Celery("hamiacct")
+app.conf.update(
+    broker_url=settings.HAMIACCT.redis_url or "memory://",
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={
+        # A killed worker's task comes back after this many seconds, looked for every unacked_restore_interval.
+        "visibility_timeout": 120,
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+        "socket_connect_timeout": 1,
+        "socket_timeout": 10,
+    },
+    # An acknowledgement before the work is done loses the work with its process.
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    worker_cancel_long_running_tasks_on_connection_loss=True,
+    worker_prefetch_multiplier=1,
+    task_publish_retry=False,
+    task_ignore_result=True,
+    task_default_queue="hamiacct",
+    task_serializer="json",
+    accept_content=["json"],
+    timezone="UTC",
+    worker_hijack_root_logger=False,
+    beat_scheduler="celery.beat:Scheduler",
+    beat_max_loop_interval=5,
+    beat_schedule={
+        task: {"task": task, "schedule": every, "options": {"expires": every}} for task, every in BEAT.items()
+    },
+)
+app.autodiscover_tasks(["hamiacct"])
+
+
+@signals.setup_logging.connect
+def keep_our_logging(**_: Any) -> None:
+    """Connected so that Celery leaves logging as hamiacct.logs has set it up."""
+    logging.captureWarnings(True)

@@ -1,0 +1,62 @@
+"""`python -m hamiacct.server`: the web process, on PORT (8000) of HOST (127.0.0.1).
+
+Threads that block, each with a database connection of its own, cost a tenth of what an event loop does here.
+With HAMIACCT_TLS_CERT the listener speaks TLS, and with HAMIACCT_TLS_CLIENT_CA to known clients alone.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import django
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces
+from granian.log import LogLevels
+
+WORKERS = 2
+BLOCKING_THREADS = 4
+
+
+def serve(host: str, port: int) -> None:
+    """Serves until SIGTERM or SIGINT; a worker that dies is replaced."""
+    chosen = settings.HAMIACCT
+    server = Granian(
+        "hamiacct.wsgi:application",
+        address=host,
+        port=port,
+        interface=Interfaces.WSGI,
+        http=HTTPModes.http1,
+        websockets=False,
+        workers=WORKERS,
+        blocking_threads=BLOCKING_THREADS,
+        # A thread that ends takes its database connection with it, so idle ones are kept as long as may be.
+        blocking_threads_idle_timeout=600,
+        respawn_failed_workers=True,
+        workers_kill_timeout=20,
+        log_level=LogLevels.warning,
+        ssl_cert=chosen.tls_cert,
+        ssl_key=chosen.tls_key,
+        ssl_ca=chosen.tls_client_ca,
+        ssl_client_verify=chosen.tls_client_ca is not None,
+        working_dir=Path(__file__).resolve().parent.parent,
+    )
+    server.serve()
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hamiacct.settings")
+    port = os.environ.get("PORT") or "8000"
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        sys.exit(f"PORT: {port!r} is no port")
+    try:
+        # Here rather than in each worker, so that a bad setting stops the start with one message.
+        django.setup()
+    except ImproperlyConfigured as fault:
+        sys.exit(str(fault))
+    serve(os.environ.get("HOST") or "127.0.0.1", int(port))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Django's settings. What an operator may choose is in hamiacct.environment; the rest is decided here."""
+
+import os
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+from hamiacct import environment
+
+try:
+    HAMIACCT = environment.read(os.environ)
+except environment.BadEnvironment as fault:
+    raise ImproperlyConfigured(f"hamiacct cannot start with this environment:\n{fault}") from None
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+SECRET_KEY = HAMIACCT.secret_key
+DEBUG = HAMIACCT.debug
+ALLOWED_HOSTS = list(HAMIACCT.allowed_hosts)
+ROOT_URLCONF = "hamiacct.urls"
+WSGI_APPLICATION = "hamiacct.wsgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en-us"
+USE_I18N = False
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "hamiacct.apps.HamiacctConfig",
+]
+
+MIDDLEWARE = [
+    "hamiacct.middleware.request_log",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "hamiacct.middleware.content_security_policy",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# One connection per thread, kept: cheaper than a pool. No statement may wait for a lock longer than an
+# operator allows, none may run or leave its transaction open for longer than any of ours should take.
+DATABASES = {"default": environment.database_of(HAMIACCT.database_url)}
+DATABASES["default"] |= {
+    "CONN_MAX_AGE": None,
+    "CONN_HEALTH_CHECKS": True,
+    "ATOMIC_REQUESTS": False,
+    "OPTIONS": {
+        "connect_timeout": "5",
+        "application_name": "hamiacct",
+        "options": (
+            f"-c lock_timeout={round(HAMIACCT.lock_timeout_seconds * 1000)}"
+            " -c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000"
+        ),
+        **DATABASES["default"]["OPTIONS"],
+    },
+}
+
+# Bodies have limits of their own, per endpoint and with an answer of their own (docs/api.md).
+DATA_UPLOAD_MAX_MEMORY_SIZE = None
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["api.auth.TokenAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "api.errors.problem_response",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+    "UNAUTHENTICATED_USER": None,
+}
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "hamiacct",
+    "DESCRIPTION": "GPU accounts for Kubernetes clusters whose cards are shared between pods.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_ADD_EXPLICIT_BLANK_NULL_CHOICE": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+# Served by the web process itself, straight from the packages: nothing to collect, nothing from a CDN.
+STATIC_URL = "/static/"
+WHITENOISE_USE_FINDERS = True
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("MinimumLengthValidator", "CommonPasswordValidator", "NumericPasswordValidator")
+]
+LOGIN_URL = "admin:login"
+
+# On loopback there is no TLS to insist on; anywhere else a cookie travels over TLS alone.
+SESSION_COOKIE_SECURE = not HAMIACCT.loopback_only
+CSRF_COOKIE_SECURE = not HAMIACCT.loopback_only
+CSRF_TRUSTED_ORIGINS = [
+    f"https://{'*' if host.startswith('.') else ''}{host}" for host in HAMIACCT.allowed_hosts if host != "*"
+]
+X_FRAME_OPTIONS = "DENY"
+SILENCED_SYSTEM_CHECKS = [
+    # Probes, kube-scheduler and kube-apiserver speak to the pod itself, where a redirect to TLS, or a browser
+    # told to use nothing else, would only break: TLS is the ingress's, or HAMIACCT_TLS_CERT's.
+    "security.W004",
+    "security.W008",
+    *(["security.W012", "security.W016"] if HAMIACCT.loopback_only else []),
+]
+
+LOGGING_CONFIG = "hamiacct.logs.configure"
+LOGGING = {"level": HAMIACCT.log_level}
