@@ -10,6 +10,9 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit
 
 export PYTHONUNBUFFERED = 1
 
+# What reads the settings without serving anything (types, schema, migrations): no database is asked.
+STATIC := HAMIACCT_DATABASE_URL=postgresql://nobody@127.0.0.1:1/none HAMIACCT_SECRET_KEY=static
+
 .PHONY: setup run serve test lint format openapi lock clean
 
 # The environment is rebuilt when the lock differs from the one it was built from, and only then.
@@ -26,6 +29,7 @@ setup:
 	    $(PYTHON) -m venv --without-pip .venv; \
 	    $(PYTHON) -m pip --python $(BIN)/python install --quiet --disable-pip-version-check --require-hashes -r $(LOCK); \
 	  fi; \
+	  $(BIN)/python -c 'import os, site; open(site.getsitepackages()[0] + "/checkout.pth", "w").write(os.getcwd() + "\n")'; \
 	  cp $(LOCK) .venv/built-from; }
 
 run: setup
@@ -40,10 +44,11 @@ test: setup
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(STATIC) $(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m devservers.manage makemigrations --check --dry-run
-	$(BIN)/python -m devservers.manage spectacular --fail-on-warn --file var/openapi.yaml
+	$(STATIC) $(BIN)/python -W ignore manage.py makemigrations --check --dry-run
+	@mkdir -p var
+	$(STATIC) $(BIN)/python manage.py spectacular --fail-on-warn --file var/openapi.yaml
 	diff -u docs/openapi.yaml var/openapi.yaml
 
 format: setup
@@ -51,7 +56,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 
 openapi: setup
-	$(BIN)/python -m devservers.manage spectacular --fail-on-warn --file docs/openapi.yaml
+	$(STATIC) $(BIN)/python manage.py spectacular --fail-on-warn --file docs/openapi.yaml
 
 lock: setup
 	$(COMPILE) $(UPGRADE) pyproject.toml -o requirements.txt

@@ -27,7 +27,7 @@ app.conf.update(
     broker_url=settings.HAMIACCT.redis_url or "memory://",
     broker_connection_retry_on_startup=True,
     broker_transport_options={
-        # A killed worker's task comes back after this many seconds, looked for every unacked_restore_interval.
+        # A killed worker's task comes back after this many seconds; the interval says how often we look.
         "visibility_timeout": 120,
         "unacked_restore_interval": 5,
         "unacked_restore_throttle": 1,

@@ -43,7 +43,7 @@ def configure(settings: dict[str, Any]) -> None:
             "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
             "root": {"handlers": ["stderr"], "level": settings["level"]},
             "loggers": {
-                # Its lines repeat what the request log says, with raw paths, which may hold a webhook's secret.
+                # It repeats what the request log says, with raw paths, which may hold a webhook's secret.
                 "django.request": {"level": "CRITICAL"},
                 "django.db.backends": {"level": "WARNING"},
             },

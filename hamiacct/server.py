@@ -1,9 +1,10 @@
-"""`python -m hamiacct.server`: the web process, on PORT (8000) of HOST (127.0.0.1).
+"""`python -m hamiacct.server [--host 127.0.0.1] [--port 8000]`: the web process. PORT is the default port.
 
 Threads that block, each with a database connection of its own, cost a tenth of what an event loop does here.
 With HAMIACCT_TLS_CERT the listener speaks TLS, and with HAMIACCT_TLS_CLIENT_CA to known clients alone.
 """
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ def serve(host: str, port: int) -> None:
         # A thread that ends takes its database connection with it, so idle ones are kept as long as may be.
         blocking_threads_idle_timeout=600,
         respawn_failed_workers=True,
-        workers_kill_timeout=20,
+        workers_kill_timeout=8,
         log_level=LogLevels.warning,
         ssl_cert=chosen.tls_cert,
         ssl_key=chosen.tls_key,
@@ -47,15 +48,16 @@ def serve(host: str, port: int) -> None:
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hamiacct.settings")
-    port = os.environ.get("PORT") or "8000"
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        sys.exit(f"PORT: {port!r} is no port")
+    parser = argparse.ArgumentParser(prog="python -m hamiacct.server")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=os.environ.get("PORT") or "8000")
+    asked = parser.parse_args()
     try:
         # Here rather than in each worker, so that a bad setting stops the start with one message.
         django.setup()
     except ImproperlyConfigured as fault:
         sys.exit(str(fault))
-    serve(os.environ.get("HOST") or "127.0.0.1", int(port))
+    serve(asked.host, asked.port)
 
 
 if __name__ == "__main__":
