@@ -1,0 +1,114 @@
+"""Who is calling, and what each role may call."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from hamiacct.accounting.words import Role
+from hamiacct.operations import tokens as token_operations
+from hamiacct.queries import tokens
+
+VIEWERS = frozenset({Role.VIEWER, Role.SCHEDULER, Role.OPERATOR})
+SCHEDULERS = frozenset({Role.SCHEDULER, Role.OPERATOR})
+INGESTERS = frozenset({Role.INGESTER, Role.OPERATOR})
+OPERATORS = frozenset({Role.OPERATOR})
+
+BOOTSTRAP = "bootstrap"
+CHALLENGE = 'Bearer realm="hamiacct"'
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is calling: the name of the token, and its role."""
+
+    name: str
+    role: Role
+    is_authenticated: ClassVar[bool] = True  # asked for by Django REST framework
+
+
+class TokenAuthentication(BaseAuthentication):
+    """`Authorization: Bearer <token>`."""
+
+    def authenticate(self, request: Request) -> tuple[Caller, None] | None:
+        """The caller; None without the header."""
+        header = request.headers.get("Authorization")
+        if header is None:
+            return None
+        scheme, _, token = header.strip().partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            raise AuthenticationFailed("the header Authorization must read: Bearer <token>")
+        return _caller_of(token), None
+
+    def authenticate_header(self, request: Request) -> str:
+        """The challenge of a 401."""
+        return CHALLENGE
+
+
+def _caller_of(plain: str) -> Caller:
+    bootstrap = settings.HAMIACCT.bootstrap_token
+    if bootstrap and hmac.compare_digest(_bytes(plain), _bytes(bootstrap)):
+        return Caller(BOOTSTRAP, Role.OPERATOR)
+    token = tokens.find(_bytes(plain))
+    now = timezone.now()
+    if token is None:
+        raise AuthenticationFailed("nobody has this token")
+    if token.is_revoked:
+        raise AuthenticationFailed("this token was revoked")
+    if token.has_expired(now):
+        raise AuthenticationFailed("this token has expired")
+    if token.is_due(now):
+        token_operations.touch(token.id, at=now)
+    return Caller(token.name, token.role)
+
+
+def _bytes(token: str) -> bytes:
+    return token.encode("utf-8", "surrogateescape")
+
+
+class StaffSession(BaseAuthentication):
+    """Somebody of the staff, logged in at `/admin/`, reads what a browser shows without a token."""
+
+    def authenticate(self, request: Request) -> tuple[Caller, None] | None:
+        """The caller; None where nobody is logged in."""
+        user = getattr(request._request, "user", None)
+        if user is None or not (user.is_active and user.is_staff):
+            return None
+        return Caller(user.get_username(), Role.VIEWER), None
+
+
+class RoleMayCall(BasePermission):
+    """The view's `callers` name the roles, per method; a method it does not know is left to its 405."""
+
+    message = "the role of this token does not include this call"
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Whether the caller's role is one of them."""
+        if not isinstance(request.user, Caller):
+            return False
+        callers: Mapping[str, frozenset[Role]] = view.callers  # type: ignore[attr-defined]  # api.endpoint
+        method = "GET" if request.method == "HEAD" else request.method
+        return method not in callers or request.user.role in callers[method]
+
+
+class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # its base's hook
+    """How the OpenAPI document names the tokens."""
+
+    target_class = "api.auth.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        """An HTTP bearer scheme."""
+        return {"type": "http", "scheme": "bearer"}

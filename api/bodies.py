@@ -1,0 +1,139 @@
+"""Bodies of requests: bounded while they arrive, JSON or one JSON text a line, never a surprise later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, cast
+
+import orjson
+from django.http import HttpRequest
+from rest_framework.exceptions import UnsupportedMediaType
+
+from api.errors import TooLarge
+from hamiacct.accounting.errors import Malformed
+
+JSON = "application/json"
+LINES = "application/x-ndjson"
+
+MIB = 2**20
+CHUNK_BYTES = 256 * 1024
+# A client that is still sending sees a broken connection instead of the answer, unless its body is read
+# to the end. So an oversized body is read and thrown away, up to this size.
+DRAINED_BYTES = 512 * MIB
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def media_type(request: HttpRequest, *readable: str) -> str:
+    """The body's media type. UnsupportedMediaType unless it is one of `readable`, uncompressed."""
+    kind = (request.content_type or "").lower()
+    if kind not in readable:
+        raise UnsupportedMediaType(
+            kind, f"send {' or '.join(readable)}, not {kind or 'a body without a type'}"
+        )
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise UnsupportedMediaType(kind, f"send the body uncompressed, not as {encoding}")
+    return kind
+
+
+def is_there(request: HttpRequest) -> bool:
+    """Whether the request has a body."""
+    return request.headers.get("Content-Length", "0") not in ("", "0") or _is_chunked(request)
+
+
+def read(request: HttpRequest, limit_bytes: int) -> bytes:
+    """The whole body. TooLarge above the limit, Malformed where it ends before its announced length."""
+    announced = request.headers.get("Content-Length", "")
+    if announced.isdecimal() and int(announced) > limit_bytes:
+        _drain(request, 0)
+        raise TooLarge(f"the body has {announced} bytes, the limit is {limit_bytes}")
+    chunks = []
+    size = 0
+    for chunk in _chunks(request):
+        size += len(chunk)
+        if size > limit_bytes:
+            chunks.clear()
+            _drain(request, size)
+            raise TooLarge(f"the body has more than {limit_bytes} bytes")
+        chunks.append(chunk)
+    if announced.isdecimal() and size < int(announced):
+        raise Malformed(f"the body ended after {size} of {announced} bytes")
+    return b"".join(chunks)
+
+
+def _chunks(request: HttpRequest) -> Iterator[bytes]:
+    stream = _stream(request)
+    while chunk := stream.read(CHUNK_BYTES):
+        yield chunk
+
+
+def _stream(request: HttpRequest) -> BinaryIO:
+    """Django reads no body without a length; one in chunks is read from below it, where the server ends it."""
+    if _is_chunked(request) and request.META.get("wsgi.input_terminated"):
+        return cast(BinaryIO, request.META["wsgi.input"])
+    return cast(BinaryIO, request)
+
+
+def _is_chunked(request: HttpRequest) -> bool:
+    return "chunked" in request.headers.get("Transfer-Encoding", "").lower()
+
+
+def _drain(request: HttpRequest, size: int) -> None:
+    for chunk in _chunks(request):
+        size += len(chunk)
+        if size > DRAINED_BYTES:
+            return
+
+
+def parsed(body: bytes) -> object:
+    """The JSON value of a body. Malformed with the position of the fault.
+
+    NaN, Infinity, half a surrogate pair, invalid UTF-8 and nesting deeper than 1,024 levels are no JSON
+    here. Of a name that occurs twice in an object the last counts, as with the apiserver.
+    """
+    try:
+        return orjson.loads(body.removeprefix(BYTE_ORDER_MARK))
+    except orjson.JSONDecodeError as error:
+        if not body.strip():
+            raise Malformed("the body is empty") from None
+        raise Malformed(f"no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+
+
+def texts_of_lines(body: bytes) -> Iterator[bytes]:
+    """The JSON texts of a body: one a line, or objects over several lines as kubectl prints them.
+
+    An object over several lines begins with a line that opens it in the first column and goes on while
+    lines are indented, to the line that closes it in the first column. So a text that was cut off takes
+    no other with it.
+    """
+    opened: list[bytes] = []
+    for line in body.removeprefix(BYTE_ORDER_MARK).split(b"\n"):
+        bare = line.strip()
+        if opened and (not bare or line[:1] in (b" ", b"\t", b"}", b"]")):
+            opened.append(line)
+            if line[:1] == b"}":
+                yield b"\n".join(opened)
+                opened = []
+            continue
+        if opened:
+            yield b"\n".join(opened)
+            opened = []
+        if not bare:
+            continue
+        if bare.startswith(b"{") and not bare.endswith(b"}"):
+            opened = [line]
+        else:
+            yield bare
+    if opened:
+        yield b"\n".join(opened)
+
+
+def counted(texts: Iterable[bytes], limit: int) -> list[bytes]:
+    """The texts as a list. TooLarge where there are more than `limit`."""
+    found = []
+    for text in texts:
+        found.append(text)
+        if len(found) > limit:
+            raise TooLarge(f"more than {limit} events in one call")
+    return found

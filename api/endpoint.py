@@ -1,0 +1,130 @@
+"""What every view of the interface shares: who may call it, its parameters, its shape of error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from rest_framework import serializers
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from api import errors, parameters, problems
+from api.auth import VIEWERS, RoleMayCall, TokenAuthentication
+from hamiacct.accounting.words import Role
+
+
+class AsciiJson(JSONRenderer):
+    """JSON in ASCII: a text that no encoding can carry, echoed from a request, still has an escape."""
+
+    ensure_ascii = True
+
+
+class AlwaysJson(BaseContentNegotiation):
+    """There is one form of answer, so what a client says it accepts is not asked."""
+
+    def select_parser(self, request: Request, parsers: Sequence[Any]) -> Any:
+        """The first; bodies are read by `api.bodies`."""
+        return parsers[0] if parsers else None
+
+    def select_renderer(
+        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        """The first."""
+        return renderers[0], renderers[0].media_type or ""
+
+
+class FaultSerializer(serializers.Serializer[Any]):
+    """One thing wrong with a request."""
+
+    pointer = serializers.CharField(help_text="A JSON pointer into the body, or into /query.")
+    detail = serializers.CharField()
+
+
+class ProblemSerializer(serializers.Serializer[Any]):
+    """A problem document (RFC 9457); problems with numbers have further members."""
+
+    type = serializers.CharField(help_text="A path that explains this type of problem.")
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    detail = serializers.CharField(allow_blank=True)
+    instance = serializers.CharField()
+    request_id = serializers.CharField(allow_blank=True)
+    errors = FaultSerializer(many=True, required=False)
+
+
+# What any call may be answered with, whatever it asks; others are named by the views they concern.
+ANY_CALL = frozenset(
+    {
+        problems.MALFORMED,
+        problems.UNAUTHENTICATED,
+        problems.FORBIDDEN,
+        problems.THROTTLED,
+        problems.UNAVAILABLE,
+    }
+)
+OF_BODIES = frozenset({problems.TOO_LARGE, problems.UNSUPPORTED_MEDIA_TYPE})
+
+
+class Described(AutoSchema):
+    """Takes from the view what the view already says: its parameters and its problems."""
+
+    view: Endpoint
+
+    def get_override_parameters(self) -> list[OpenApiParameter]:  # type: ignore[override]  # a narrower list
+        """The declared query parameters."""
+        return [parameter.openapi() for parameter in self.view.parameters]
+
+    def get_tags(self) -> list[str]:
+        """The first word of the path after the version."""
+        return [self.path.removeprefix("/api/v1/").strip("/").partition("/")[0]]
+
+    def get_operation_id(self) -> str:
+        """The method and the path, unless the view names it."""
+        return getattr(self.view, "operation", "") or super().get_operation_id()
+
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
+        bodies: dict[str, Any] = super()._get_response_bodies(direction)
+        by_status: dict[int, list[str]] = {}
+        for problem in sorted(self.view.any_call | self.view.problems, key=lambda problem: problem.type):
+            by_status.setdefault(problem.status, []).append(problem.type)
+        for status, types in sorted(by_status.items()):
+            answer = OpenApiResponse(ProblemSerializer, description=", ".join(types))
+            bodies[str(status)] = self._get_response_for_code(
+                answer, str(status), [problems.MEDIA_TYPE], direction
+            )
+        return bodies
+
+
+class Endpoint(APIView):
+    """A view: parse, one call, shape. `given` holds the query parameters once a method runs."""
+
+    authentication_classes = (TokenAuthentication,)
+    permission_classes = (RoleMayCall,)
+    renderer_classes = (AsciiJson,)
+    parser_classes = ()
+    content_negotiation_class = AlwaysJson
+    http_method_names: Sequence[str] = ("get", "post", "delete", "head")
+    schema = Described()
+
+    callers: ClassVar[Mapping[str, frozenset[Role]]] = {"GET": VIEWERS}
+    parameters: ClassVar[tuple[parameters.Parameter, ...]] = ()
+    any_call: ClassVar[frozenset[problems.Problem]] = ANY_CALL
+    problems: ClassVar[frozenset[problems.Problem]] = frozenset()
+
+    given: dict[str, Any]
+
+    def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
+        """The one table of errors."""
+        return errors.problem_response
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Who is calling, then what with."""
+        super().initial(request, *args, **kwargs)
+        if request.method in self.allowed_methods:
+            self.given = parameters.read(request.query_params, self.parameters)

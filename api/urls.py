@@ -1,0 +1,48 @@
+"""Every path of the interface. Parts of a path may hold any character, `/` included."""
+
+from __future__ import annotations
+
+from django.urls import path, register_converter
+
+from api import audit, cluster, docs, events, explain, findings, health, ledger, nodes, pods, quota, snapshots
+
+
+class Text:
+    """A part of a path as a text that the database can hold."""
+
+    regex = r"[^\x00]+"
+
+    def to_python(self, value: str) -> str:
+        """As it is."""
+        return value
+
+    def to_url(self, value: str) -> str:
+        """As it is."""
+        return value
+
+
+register_converter(Text, "text")
+
+urlpatterns = [
+    path("livez", health.Live.as_view()),
+    path("readyz", health.Ready.as_view()),
+    path("problems/<text:name>", docs.Problem.as_view()),
+    path("api/v1/schema", docs.Schema.as_view(), name="schema"),
+    path("api/v1/docs", docs.Docs.as_view()),
+    path("api/v1/events", events.Events.as_view()),
+    path("api/v1/snapshots", snapshots.Snapshots.as_view()),
+    path("api/v1/cluster", cluster.Cluster.as_view()),
+    path("api/v1/nodes", nodes.Nodes.as_view()),
+    path("api/v1/nodes/<text:node>/devices/<text:uuid>", nodes.Device.as_view()),
+    path("api/v1/nodes/<text:node>", nodes.Node.as_view()),
+    path("api/v1/devices", nodes.Devices.as_view()),
+    path("api/v1/pods", pods.Pods.as_view()),
+    path("api/v1/pods/<text:uid>/explain", explain.PodExplanation.as_view()),
+    path("api/v1/pods/<text:uid>", pods.Pod.as_view()),
+    path("api/v1/namespaces/<text:namespace>/quota", quota.NamespaceQuota.as_view()),
+    path("api/v1/findings", findings.Findings.as_view()),
+    path("api/v1/ledger", ledger.Ledger.as_view()),
+    path("api/v1/audit", audit.Audit.as_view()),
+    path("api/v1/audit/repair", audit.AuditRepair.as_view()),
+    path("api/v1/explain", explain.Explain.as_view()),
+]
