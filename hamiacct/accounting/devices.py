@@ -48,13 +48,31 @@ class RegisteredDevice:
     custom: Mapping[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class MigAllocation:
+    """One placed MIG instance of a pod (semantics 2.6).
+
+    `container_index` is the position, `device_index` the number of the row inside that group. The
+    runtime identity (`mig_uuid` and both ids) is given as a whole or not at all.
+    """
+
+    container_index: int
+    device_index: int
+    gpu_uuid: str
+    profile: str
+    placement: Placement
+    mig_uuid: str = ""
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+
+
 class RegistrationState(StrEnum):
     """What a Node object says of one vendor's devices."""
 
-    LISTED = "listed"            # the list replaces the inventory
-    MISSING = "missing"          # the register key is absent: the devices are gone
-    UNREADABLE = "unreadable"    # empty or broken text: the inventory stays, with a finding
-    EXPIRED = "expired"          # the handshake is over: the devices are gone
+    LISTED = "listed"  # the list replaces the inventory
+    MISSING = "missing"  # the register key is absent: the devices are gone
+    UNREADABLE = "unreadable"  # empty or broken text: the inventory stays, with a finding
+    EXPIRED = "expired"  # the handshake is over: the devices are gone
 
 
 @dataclass(frozen=True, slots=True)

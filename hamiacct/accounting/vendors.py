@@ -28,7 +28,10 @@ class Inventory:
 
     `form` names a reader of `kube.registration`; `annotation` is the register key; `handshake` the
     handshake key; `capacity_name` the status resource that is read or that proves the plugin alive.
-    The rest are the parameters of capacity forms.
+    `switches` are annotations of the node that change how devices are given out, not which there are.
+    The rest are the parameters of capacity forms: one card per `per_card` units, with `slots` (0: one
+    per core), `memory_mib` or its share of `memory_capacity_name` in units of `unit_mib`, and `cores`
+    or its share of `cores_capacity_name`. `forced_cores` overrides what a register says.
     """
 
     form: str = ""
@@ -36,7 +39,9 @@ class Inventory:
     handshake: str = ""
     capacity_name: str = ""
     pair_scores: str = ""
+    switches: tuple[str, ...] = ()
     memory_capacity_name: str = ""
+    cores_capacity_name: str = ""
     id_word: str = ""
     per_card: int = 0
     slots: int = 0
@@ -44,18 +49,23 @@ class Inventory:
     cores: int = 0
     unit_mib: int = 0
     forced_cores: int = 0
+    numa_halves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
     """One device vendor. `key` is HAMi's vendor key, `family` the section of device-config.yaml.
 
-    Resource names may be empty where the vendor has none. `memory_factor` below 1 means 1.
+    Resource names may be empty where the vendor has none. `memory_factor` below 1 means 1. `word` is
+    the part of names and keys that tells the entries of one family apart. `selectors` names the user
+    annotations by what they choose ("use_uuid", "nouse_type", ...); where several keys choose the
+    same, all of them must pass.
     `request` holds the parameters of the vendor's request rule (semantics 3), as data.
     """
 
     key: str
     family: str
+    word: str = ""
     count_name: str = ""
     memory_name: str = ""
     cores_name: str = ""
@@ -70,10 +80,14 @@ class Vendor:
     quota_cores: bool = True
     fit_quota: bool = False
     inventory: Inventory = Inventory()
-    selectors: Mapping[str, str] = field(default_factory=dict)
+    selectors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     extra_annotations: tuple[str, ...] = ()
     lock: Mapping[str, object] = field(default_factory=dict)
     request: Mapping[str, object] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        """By key, so that a table of vendors can be a cache key although it holds mappings."""
+        return hash(self.key)
 
     @property
     def resource_names(self) -> tuple[str, ...]:
@@ -86,6 +100,12 @@ class Vendor:
             self.priority_name,
         )
         return tuple(name for name in names if name)
+
+    @property
+    def pod_annotations(self) -> tuple[str, ...]:
+        """Every annotation of pods that this vendor's plugin or users write, the allocation aside."""
+        chosen = [key for keys in self.selectors.values() for key in keys]
+        return tuple(key for key in (self.to_allocate_key, *chosen, *self.extra_annotations) if key)
 
     def amount_of(self, row: Row, slots: int = 1) -> Amount:
         """What one allocation row holds of its device."""

@@ -1,0 +1,1 @@
+"""The wire: what Kubernetes and HAMi write, to and from the types of `hamiacct.accounting`."""
