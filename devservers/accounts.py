@@ -21,7 +21,7 @@ FALLBACK = Path("/var/lib/hamiacct-devservers")
 
 
 def server_user(data: Path) -> str:
-    """The user to run servers as: the owner of `data` if that is there, else one that exists; "": ourselves."""
+    """The user to run servers as: the owner of `data` if it exists, else one of ours; "": ourselves."""
     if os.geteuid() != 0:
         if data.exists() and data.stat().st_uid != os.geteuid():
             raise Failed(f"{data} belongs to another user; set HAMIACCT_VAR to a folder of your own")

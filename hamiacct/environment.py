@@ -106,7 +106,7 @@ def contradictions(environment: Environment) -> Iterator[str]:
 
 
 def database_of(url: str) -> dict[str, Any]:
-    """Django's settings of the PostgreSQL database at `url`, whose query holds libpq parameters (`sslmode`)."""
+    """Django's settings of the PostgreSQL database at `url`, whose query holds libpq parameters."""
     parts = urlsplit(url)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     return {
