@@ -69,7 +69,7 @@ def _chunks(request: HttpRequest) -> Iterator[bytes]:
 
 
 def _stream(request: HttpRequest) -> BinaryIO:
-    """Django reads no body without a length; one in chunks is read from below it, where the server ends it."""
+    """Django reads no body without a length; one in chunks is read below it, where the server ends it."""
     if _is_chunked(request) and request.META.get("wsgi.input_terminated"):
         return cast(BinaryIO, request.META["wsgi.input"])
     return cast(BinaryIO, request)

@@ -57,7 +57,7 @@ class Docs(Endpoint, SpectacularSwaggerSplitView):
         )
 
 
-class ExplanationSerializer(serializers.Serializer[Any]):
+class ProblemTypeSerializer(serializers.Serializer[Any]):
     """A problem type, explained."""
 
     type = serializers.CharField()
@@ -72,7 +72,7 @@ class Problem(OpenEndpoint):
 
     problems = frozenset({problems.NOT_FOUND})
 
-    @extend_schema(summary="A problem type, explained", responses=ExplanationSerializer)
+    @extend_schema(summary="A problem type, explained", responses=ProblemTypeSerializer)
     def get(self, request: Request, name: str) -> Response:
         """What the `type` of a problem document leads to."""
         problem = problems.BY_NAME.get(name)

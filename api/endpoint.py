@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from drf_spectacular.openapi import AutoSchema
@@ -11,10 +11,9 @@ from rest_framework import serializers
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from api import errors, parameters, problems
+from api import parameters, problems
 from api.auth import VIEWERS, RoleMayCall, TokenAuthentication
 from hamiacct.accounting.words import Role
 
@@ -85,8 +84,8 @@ class Described(AutoSchema):
         return [self.path.removeprefix("/api/v1/").strip("/").partition("/")[0]]
 
     def get_operation_id(self) -> str:
-        """The method and the path, unless the view names it."""
-        return getattr(self.view, "operation", "") or super().get_operation_id()
+        """The method and the noun: getPods."""
+        return f"{self.method.lower()}{type(self.view).__name__}"
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)
@@ -118,10 +117,6 @@ class Endpoint(APIView):
     problems: ClassVar[frozenset[problems.Problem]] = frozenset()
 
     given: dict[str, Any]
-
-    def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
-        """The one table of errors."""
-        return errors.problem_response
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Who is calling, then what with."""

@@ -12,7 +12,7 @@ from hamiacct.queries.usage import Room
 
 def word(words: type[StrEnum], **options: Any) -> serializers.ChoiceField:
     """A word of one of the contract's closed lists."""
-    return serializers.ChoiceField(choices=[(member.value, member.value) for member in words], **options)
+    return serializers.ChoiceField(choices=[(member.value, member.name) for member in words], **options)
 
 
 class RoomSerializer(serializers.Serializer[Any]):

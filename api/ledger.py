@@ -66,7 +66,7 @@ class Ledger(Endpoint):
 
     @extend_schema(summary="Every change of usage", responses=pages.page_of(LineSerializer, "LedgerPage"))
     def get(self, request: Request) -> Response:
-        """Lines by sequence, which is the order of commits without gaps: a reader that follows misses none."""
+        """Lines by sequence, which is the order of commits: a reader that follows misses none."""
         after = self.given["after"]
         page = ledger.page(
             pod=self.given["pod"],

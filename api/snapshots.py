@@ -74,7 +74,7 @@ class Snapshots(Endpoint):
         },
     )
     def post(self, request: Request) -> Response:
-        """A PodList, NodeList, ResourceQuotaList, or a List of one kind; `kubectl get pods -A -o json` is one.
+        """A PodList, NodeList, ResourceQuotaList or List, such as `kubectl get pods -A -o json` prints.
 
         `?complete=1` needs no body.
         """

@@ -14,6 +14,7 @@ from hamiacct import config, models, rows
 from hamiacct.accounting.errors import NotFound
 from hamiacct.accounting.holdings import device_uuid, readings
 from hamiacct.accounting.pods import ContainerClass
+from hamiacct.accounting.vendors import Vendor
 from hamiacct.accounting.words import FindingCode, PodState
 from hamiacct.queries import findings, pages
 
@@ -139,35 +140,39 @@ class Pod:
 
 
 def cluster() -> Cluster:
-    """The totals of the cluster; three queries."""
+    """The totals of the cluster; four queries."""
     alive = models.Node.objects.filter(deleted=False)
-    counts = Q(registered=True, node__in=alive.values("name"))
-    totals = {
-        f"{one}_{what}": Sum(f"{one}_{what}", default=0, filter=counts)
+    registered = models.Device.objects.filter(registered=True, node__in=alive.values("name"))
+    sums = {
+        f"sum_{one}_{what}": Sum(f"{one}_{what}", default=0)
         for one in DIMENSIONS
         for what in ("total", "used")
     }
     free = {
-        f"{one}_free": Sum(Greatest(F(f"{one}_total") - F(f"{one}_used"), 0), default=0, filter=counts)
+        f"sum_{one}_free": Sum(Greatest(F(f"{one}_total") - F(f"{one}_used"), 0), default=0)
         for one in DIMENSIONS
     }
-    found = models.Device.objects.aggregate(
-        registered=Count("id", filter=counts),
-        unregistered=Count("id", filter=Q(registered=False)),
-        healthy=Count("id", filter=counts & Q(healthy=True)),
-        cordoned=Count("id", filter=counts & Q(cordoned=True)),
-        **totals,
+    found = registered.aggregate(
+        count=Count("id"),
+        count_healthy=Count("id", filter=Q(healthy=True)),
+        count_cordoned=Count("id", filter=Q(cordoned=True)),
+        **sums,
         **free,
+    )
+    slots, memory_mib, cores = (
+        Room(*(int(found[f"sum_{one}_{what}"]) for what in Room._fields)) for one in DIMENSIONS
     )
     by_state = dict(models.Pod.objects.values_list("state").annotate(count=Count("uid")).order_by())
     return Cluster(
-        alive.count(),
-        found["registered"],
-        found["unregistered"],
-        found["healthy"],
-        found["cordoned"],
-        *(Room(*(int(found[f"{one}_{what}"]) for what in Room._fields)) for one in DIMENSIONS),
-        {state: by_state.get(state, 0) for state in PodState},
+        nodes=alive.count(),
+        registered=found["count"],
+        unregistered=models.Device.objects.filter(registered=False).count(),
+        healthy=found["count_healthy"],
+        cordoned=found["count_cordoned"],
+        slots=slots,
+        memory_mib=memory_mib,
+        cores=cores,
+        pods_by_state={state: by_state.get(state, 0) for state in PodState},
     )
 
 
@@ -342,9 +347,11 @@ def _pods(found: Sequence[models.Pod]) -> list[Pod]:
 def _containers(row: models.Pod) -> Iterable[Container]:
     """Containers with the rows of their position; of two readings of a layout, the positional one."""
     containers = rows.containers_of(row)
+    vendors = config.vendor_by_key()
     parts: list[list[Part]] = [[] for _ in containers]
     for allocation in rows.allocations_of(row).values():
-        vendor = config.vendor_by_key()[allocation.vendor]
+        # One that is configured no more still names its charge; its rows are read as they are written.
+        vendor = vendors.get(allocation.vendor) or Vendor(allocation.vendor, family="")
         for position, group in enumerate(readings(allocation, containers, config.annotation_layout())[0]):
             for entry in group:
                 amount = vendor.amount_of(entry)

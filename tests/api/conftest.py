@@ -1,0 +1,67 @@
+"""Every answer in these tests is held against the OpenAPI document: neither says what the other does not."""
+
+import json
+from functools import cache
+from typing import Any
+
+import jsonschema
+import pytest
+from django.test import Client
+
+from api import problems
+from api.docs import document
+
+
+@pytest.fixture(autouse=True)
+def _answers_as_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Client.request
+
+    def request(self: Client, **environ: Any) -> Any:
+        response = plain(self, **environ)
+        match = response.wsgi_request.resolver_match
+        undescribed = (problems.METHOD_NOT_ALLOWED.status, problems.INTERNAL_ERROR.status)
+        if match is not None and response.status_code not in undescribed:
+            check(match.route, response)
+        return response
+
+    monkeypatch.setattr(Client, "request", request)
+
+
+def check(route: str, response: Any) -> None:
+    """Fails where the document does not describe this answer, or the answer has more than it describes."""
+    path = "/" + route.replace("<text:", "{").replace(">", "}")
+    method = (
+        "get" if response.request["REQUEST_METHOD"] == "HEAD" else response.request["REQUEST_METHOD"].lower()
+    )
+    operation = document()["paths"].get(path, {}).get(method)
+    if operation is None:
+        return
+    status = str(response.status_code)
+    assert status in operation["responses"], f"{method} {path} is not described to answer {status}"
+    content = operation["responses"][status]["content"]
+    media_type = response.headers["Content-Type"].partition(";")[0]
+    assert media_type in content, f"{method} {path} is not described to answer {status} as {media_type}"
+    if response.content:
+        validator(path, method, status, media_type).validate(json.loads(response.content))
+
+
+@cache
+def validator(path: str, method: str, status: str, media_type: str) -> jsonschema.Draft202012Validator:
+    """Knows one answer. OpenAPI's null is JSON Schema's, and nothing undescribed may be added."""
+    schemas = strict(document()["components"])
+    schema = strict(document()["paths"][path][method]["responses"][status]["content"][media_type]["schema"])
+    return jsonschema.Draft202012Validator({**schema, "components": schemas})
+
+
+def strict(schema: Any) -> Any:
+    """The schema in JSON Schema's own words, closed; problem documents alone have members of their own."""
+    if isinstance(schema, list):
+        return [strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: strict(value) for key, value in schema.items()}
+    if found.get("type") == "object" and "properties" in found and "request_id" not in found["properties"]:
+        found.setdefault("additionalProperties", False)
+    if found.pop("nullable", False):
+        return {"anyOf": [found, {"type": "null"}]}
+    return found
