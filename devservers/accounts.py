@@ -6,10 +6,11 @@ elsewhere.
 """
 
 import contextlib
-import hashlib
 import os
 import pwd
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from devservers.keeper import as_user
@@ -18,6 +19,7 @@ from devservers.processes import Failed
 CANDIDATES = ("postgres", "nobody", "daemon")
 # Root's own place for what an unprivileged user must reach.
 FALLBACK = Path("/var/lib/hamiacct-devservers")
+POINTER, STANDS_FOR = "data-are-in", "stands-for"
 
 
 def server_user(data: Path) -> str:
@@ -52,13 +54,37 @@ def can_run(user: str, program: Path) -> bool:
     return ran.returncode == 0
 
 
+def open_folder(folder: Path) -> Path:
+    """A folder of root's that everybody may enter, whatever the umask says; made if need be."""
+    for made in (FALLBACK, folder):
+        made.mkdir(exist_ok=True)
+        made.chmod(0o755)
+    return folder
+
+
 def reachable(folder: Path, user: str) -> Path:
-    """`folder` itself where the user can enter it, else a folder of root's that always stands for it."""
+    """`folder` itself where the user can enter it, else a folder of root's that stands for it.
+
+    The folder says which one that is, so whoever deletes the folder begins anew, as they would expect.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()
     if not user or can_enter(user, folder):
         return folder
-    stand_in = FALLBACK / hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
-    stand_in.mkdir(mode=0o755, parents=True, exist_ok=True)
-    (stand_in / "stands-for").write_text(f"{folder}\n")
-    return stand_in
+    pointer = folder / POINTER
+    if not (pointer.exists() and Path(pointer.read_text().strip()).is_dir()):
+        open_folder(FALLBACK)
+        clear_away_the_forgotten()
+        stand_in = open_folder(Path(tempfile.mkdtemp(prefix="data-", dir=FALLBACK)))
+        (stand_in / STANDS_FOR).write_text(f"{folder}\n")
+        pointer.write_text(f"{stand_in}\n")
+    return Path(pointer.read_text().strip())
+
+
+def clear_away_the_forgotten() -> None:
+    """Deletes every stand-in whose folder is gone, or points elsewhere by now, and where no server runs."""
+    for note in FALLBACK.glob(f"data-*/{STANDS_FOR}"):
+        pointer = Path(note.read_text().strip()) / POINTER
+        wanted = pointer.exists() and pointer.read_text().strip() == str(note.parent)
+        if not wanted and not (note.parent / "postgres" / "postmaster.pid").exists():
+            shutil.rmtree(note.parent, ignore_errors=True)

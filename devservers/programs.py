@@ -94,12 +94,15 @@ def _copy(folder: Path, version: str) -> Path:
         return folder
     copied = accounts.FALLBACK / f"{folder.name}-{version}"
     if not copied.exists():
-        accounts.FALLBACK.mkdir(mode=0o755, parents=True, exist_ok=True)
-        making = Path(tempfile.mkdtemp(prefix=".making-", dir=accounts.FALLBACK))
-        making.chmod(0o755)
+        making = Path(tempfile.mkdtemp(prefix=".making-", dir=accounts.open_folder(accounts.FALLBACK)))
         for part in folder.parent.glob(f"{folder.name}*"):
             if part.name in (folder.name, f"{folder.name}.libs"):
                 shutil.copytree(part, making / part.name, symlinks=True)
+        for path in (making, *making.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(
+                    path.stat().st_mode | (0o555 if path.is_dir() or path.stat().st_mode & 0o100 else 0o444)
+                )
         try:
             making.rename(copied)
         except OSError:

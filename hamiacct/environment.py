@@ -188,7 +188,10 @@ def readable_file(text: str) -> Path | None:
 
 
 def hosts(text: str) -> tuple[str, ...]:
-    return tuple(host.strip() for host in text.split(",") if host.strip())
+    names = tuple(host.strip() for host in text.split(",") if host.strip())
+    if not names:
+        raise ValueError(f"{text!r} names no host")
+    return names
 
 
 def time_zone(text: str) -> zoneinfo.ZoneInfo:

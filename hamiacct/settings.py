@@ -41,6 +41,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "hamiacct.middleware.request_log",
+    "hamiacct.middleware.probes",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "hamiacct.middleware.content_security_policy",
@@ -87,8 +88,9 @@ DATABASES["default"] |= {
 # Bodies have limits of their own, per endpoint and with an answer of their own (docs/api.md).
 DATA_UPLOAD_MAX_MEMORY_SIZE = None
 
+# Views say what they need through api.endpoint; one that does not is closed to everybody.
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["api.auth.TokenAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
@@ -104,6 +106,17 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "PodState": "hamiacct.accounting.words.PodState",
+        "Rule": "hamiacct.accounting.words.Rule",
+        "Outcome": "hamiacct.accounting.words.Outcome",
+        "FindingCode": "hamiacct.accounting.words.FindingCode",
+        "SubjectKind": "hamiacct.accounting.words.SubjectKind",
+        "Kind": "hamiacct.accounting.words.Kind",
+        "EventType": "hamiacct.accounting.words.EventType",
+        "Book": "hamiacct.accounting.words.Book",
+        "ContainerClass": "hamiacct.accounting.pods.ContainerClass",
+    },
     "ENUM_ADD_EXPLICIT_BLANK_NULL_CHOICE": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

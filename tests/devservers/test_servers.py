@@ -31,8 +31,9 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 def folder() -> Iterator[Path]:
     folder = folder_in_memory("hamiacct-launcher-")
     yield folder
-    for path in (folder, Path(str(accounts.reachable(folder, "nobody")) if os.geteuid() == 0 else folder)):
-        shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.geteuid() == 0:
+        accounts.clear_away_the_forgotten()
 
 
 def until(happened: Callable[[], bool], seconds: float = 15) -> None:
@@ -112,9 +113,9 @@ def test_valkey_answers_and_ends(folder: Path, wheel_only: bool) -> None:
 
 
 def test_two_launchers_side_by_side_do_not_meet(folder: Path) -> None:
-    (folder / "one").mkdir()
-    (folder / "two").mkdir()
-    folder.chmod(0o711)
+    for name in ("", "one", "two"):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name).chmod(0o711)
     with contextlib.ExitStack() as running:
         servers = []
         for name in ("one", "two"):
@@ -181,6 +182,21 @@ def test_as_root_the_servers_run_as_somebody_else_and_no_mode_is_changed(folder:
     finally:
         server.stop()
     assert {path: path.stat().st_mode for path in modes} == modes
+
+
+@AS_ROOT
+def test_who_deletes_a_folder_out_of_reach_begins_anew(folder: Path) -> None:
+    var = folder / "var"
+    first = Postgres(var, durable=False)
+    write_a_row(first)
+    first.stop()
+    shutil.rmtree(var)
+    second = Postgres(var, durable=False)
+    try:
+        assert second.folder != first.folder
+        assert not first.folder.exists()
+    finally:
+        second.stop()
 
 
 @AS_ROOT
