@@ -18,9 +18,9 @@ from devservers.processes import Failed
 from devservers.valkey import Valkey
 
 WORKER = (
-    "celery -A hamiacct.celery worker --concurrency 2 --without-gossip --without-mingle --loglevel WARNING"
+    "celery -A hamiacct.celery worker --concurrency 2 --without-gossip --without-mingle"
 )
-BEAT = "celery -A hamiacct.celery beat --pidfile= --loglevel WARNING"
+BEAT = "celery -A hamiacct.celery beat --pidfile="
 
 
 def main() -> None:
@@ -103,9 +103,9 @@ hamiacct is at {address}
   admin      {address}/admin/  ({login})
   manage.py  . {folder / "env"} && .venv/bin/python manage.py help
 
-  {curl} {address}/api/v1/cluster
-  {curl} {address}/api/v1/pods?state=peak
-  {curl} {address}/api/v1/namespaces/default/quota
+  {curl} '{address}/api/v1/cluster'
+  {curl} '{address}/api/v1/pods?state=peak'
+  {curl} '{address}/api/v1/namespaces/default/quota'
 
 Ctrl-C ends all of it; the next start finds its data."""
 

@@ -17,11 +17,11 @@ def main() -> None:
     folder = launch.var_folder("serve")
     checks = []
     with contextlib.ExitStack() as running:
-        running.enter_context(launch.alone_in(folder))
         port = launch.port_asked()
         if not env.get("HAMIACCT_SECRET_KEY"):
             env["HAMIACCT_SECRET_KEY"] = launch.kept(folder / "secret-key")
         if not env.get("HAMIACCT_DATABASE_URL"):
+            running.enter_context(launch.alone_in(folder))
             database = Postgres(folder, durable=True)
             running.callback(database.stop)
             checks.append(database.check)

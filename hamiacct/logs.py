@@ -46,6 +46,10 @@ def configure(settings: dict[str, Any]) -> None:
                 # It repeats what the request log says, with raw paths, which may hold a webhook's secret.
                 "django.request": {"level": "CRITICAL"},
                 "django.db.backends": {"level": "WARNING"},
+                # A line for every wake-up and every sweep would bury those that tell what was done.
+                "celery.beat": {"level": "WARNING"},
+                "celery.worker.strategy": {"level": "WARNING"},
+                "celery.app.trace": {"level": "WARNING"},
             },
         }
     )

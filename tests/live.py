@@ -18,8 +18,8 @@ from devservers import launch
 from devservers.processes import Process, free_port
 from devservers.pytest_plugin import OPERATOR_TOKEN
 
-WORKER = "celery -A hamiacct.celery worker --without-gossip --without-mingle --loglevel INFO --concurrency"
-BEAT = "celery -A hamiacct.celery beat --pidfile= --loglevel INFO"
+WORKER = "celery -A hamiacct.celery worker --without-gossip --without-mingle --concurrency"
+BEAT = "celery -A hamiacct.celery beat --pidfile="
 
 
 @dataclass(frozen=True, slots=True)
