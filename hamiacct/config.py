@@ -7,8 +7,9 @@ once per file. `accounting` and `kube` never call this module: they are handed v
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +25,7 @@ from hamiacct.accounting.vendors import CoresKind, Inventory, Vendor
 
 VENDORS_TOML = Path(__file__).with_name("vendors.toml")
 MAX_NAME = 253
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 INT32_MAX = 2**31 - 1
 
 
@@ -184,14 +186,19 @@ def _replaced(entries: Table, families: Mapping[str, Table], source: _Source) ->
             replaced[key] = entry if section is None else _overlaid(entry, section, {}, source, family)
         elif family not in done:
             done.add(family)
-            listed = _listed(family, families[family], source)
             own = {name: it for name, it in entries.items() if it["family"] == family}
+            listed = _listed(family, families[family], source, taken=entries.keys() - own.keys())
             replaced |= own if listed is None else dict(listed)
     return replaced
 
 
-def _listed(family: str, shared: Table, source: _Source) -> Iterator[tuple[str, Table]] | None:
-    """The entries of a list section, by vendor key; None where the file has no such section."""
+def _listed(
+    family: str, shared: Table, source: _Source, taken: Collection[str]
+) -> Iterator[tuple[str, Table]] | None:
+    """The entries of a list section, by vendor key; None where the file has no such section.
+
+    A chip's word is its vendor key; it must not be one of the keys `taken` by other families.
+    """
     keys = shared["device_config"]
     path = keys["list"]
     section = source.section(family, dict if path else list)
@@ -202,13 +209,14 @@ def _listed(family: str, shared: Table, source: _Source) -> Iterator[tuple[str, 
     chips = source.of_type([] if chips is None else chips, list, where)
 
     def entries() -> Iterator[tuple[str, Table]]:
-        seen: set[str] = set()
+        seen = set(taken)
         for number, raw in enumerate(chips):
             at = f"{where}[{number}]"
             chip = source.of_type(raw, dict, at)
-            word = source.of_type(chip.get(keys["word"][0]), str, f"{at}.{keys['word'][0]}")
-            if not word or word in seen:
-                raise BadDeviceConfig(f"{source.path}: {at}.{keys['word'][0]} is empty or repeated: {word!r}")
+            word_at = f"{at}.{keys['word'][0]}"
+            word = source.of_type(chip.get(keys["word"][0]), str, word_at)
+            if not _WORD.fullmatch(word) or word in seen:
+                raise BadDeviceConfig(f"{source.path}: {word_at} is taken already, or no word: {word!r:.60}")
             seen.add(word)
             entry = {"family": family, "word": word, "request": dict(shared["request"])}
             beside = section if path else {}

@@ -97,6 +97,12 @@ def name(holder: Manifest, field: str, pointer: str) -> str:
     return value
 
 
+def names(holder: Manifest, field: str, pointer: str) -> list[str]:
+    """A list of names; absent and null are an empty one."""
+    numbered = {str(number): value for number, value in enumerate(items(holder, field, pointer))}
+    return [name(numbered, number, f"{pointer}/{field}") for number in numbered]
+
+
 def required_name(holder: Manifest, field: str, pointer: str) -> str:
     """A name that must be there."""
     value = name(holder, field, pointer)

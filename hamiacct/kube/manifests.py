@@ -131,8 +131,8 @@ def list_items(body: object) -> ListBody:
 def pod_from_manifest(manifest: object, vendors: Sequence[Vendor]) -> pods.Pod:
     """The pod of a manifest, allocations decoded. Raises Malformed with a pointer into the manifest.
 
-    uid and resourceVersion may be absent from a manifest that is only asked about ("" and 0 then);
-    events have theirs, `envelope` sees to that.
+    uid, name (Kubernetes may yet generate it) and resourceVersion may be absent from a manifest that
+    is only asked about: "", "" and 0. Events have theirs, `envelope` sees to that.
     """
     item = fields.object_of(manifest, "")
     metadata = fields.mapping(item, "metadata", "")
@@ -146,7 +146,7 @@ def pod_from_manifest(manifest: object, vendors: Sequence[Vendor]) -> pods.Pod:
     return pods.Pod(
         uid=fields.name(metadata, "uid", "/metadata"),
         namespace=fields.namespace(metadata, "/metadata"),
-        name=fields.required_name(metadata, "name", "/metadata"),
+        name=fields.name(metadata, "name", "/metadata"),
         resource_version=fields.optional_version(metadata, "/metadata"),
         containers=containers,
         node_name=fields.name(spec, "nodeName", "/spec"),
@@ -418,18 +418,12 @@ def _limit(text: str) -> int | None:
 
 def _requirements(spec: Manifest) -> tuple[quota.ScopeRequirement, ...]:
     """The conditions of `scopes` and of `scopeSelector`, which must all match."""
-    requirements = [
-        quota.ScopeRequirement(fields.required_name({"scope": scope}, "scope", f"/spec/scopes/{number}"))
-        for number, scope in enumerate(fields.items(spec, "scopes", "/spec"))
-    ]
+    requirements = [quota.ScopeRequirement(scope) for scope in fields.names(spec, "scopes", "/spec")]
     selector = fields.mapping(spec, "scopeSelector", "/spec")
     for number, raw in enumerate(fields.items(selector, "matchExpressions", "/spec/scopeSelector")):
         pointer = f"/spec/scopeSelector/matchExpressions/{number}"
         item = fields.object_of(raw, pointer)
-        values = [
-            fields.name({"value": value}, "value", f"{pointer}/values/{index}")
-            for index, value in enumerate(fields.items(item, "values", pointer))
-        ]
+        values = fields.names(item, "values", pointer)
         scope = fields.required_name(item, "scopeName", pointer)
         operator = fields.required_name(item, "operator", pointer)
         requirements.append(quota.ScopeRequirement(scope, operator, tuple(values)))

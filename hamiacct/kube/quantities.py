@@ -72,10 +72,7 @@ def rounded_up(value: str | int) -> int:
         return whole(value)
     mantissa, scale, _, shift = _parts(_bounded(value))
     size = abs(mantissa) << shift
-    if scale >= 0:
-        number = size * _power_of_ten(scale)
-    else:
-        number = -(-size // _power_of_ten(-scale))
+    number = size * _power_of_ten(scale) if scale >= 0 else -(-size // _power_of_ten(-scale))
     if number > INT64_MAX:
         raise UnreadableQuantity("quantity is beyond 64 bit")
     return -number if mantissa < 0 else number

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
@@ -51,7 +52,9 @@ def node_from_manifest(manifest: object, vendors: Sequence[Vendor], now: datetim
         now=now,
         zone=zone,
     )
-    found = [registration for vendor in vendors if (registration := _registration(facts, vendor))]
+    found = _one_owner_each(
+        [registration for vendor in vendors if (registration := _registration(facts, vendor))]
+    )
     pair_scores: dict[str, Mapping[str, int]] = {}
     for vendor in vendors:
         key = vendor.inventory.pair_scores
@@ -69,6 +72,21 @@ def node_from_manifest(manifest: object, vendors: Sequence[Vendor], now: datetim
         annotations=fields.texts(metadata, "annotations", switches, "/metadata"),
         unschedulable=fields.boolean(fields.mapping(item, "spec", ""), "unschedulable", "/spec"),
     )
+
+
+def _one_owner_each(found: Iterable[Registration]) -> list[Registration]:
+    """The registrations without the uuids that an earlier vendor lists: a device is (node, uuid)."""
+    owned: set[str] = set()
+    distinct = []
+    for registration in found:
+        shared = tuple(device.uuid for device in registration.devices if device.uuid in owned)
+        if shared:
+            devices = tuple(device for device in registration.devices if device.uuid not in owned)
+            duplicates = (*registration.duplicates, *shared)
+            registration = replace(registration, devices=devices, duplicates=duplicates)
+        owned.update(device.uuid for device in registration.devices)
+        distinct.append(registration)
+    return distinct
 
 
 def members(text: str) -> frozenset[str]:
