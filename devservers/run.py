@@ -17,9 +17,7 @@ from devservers.postgres import Postgres
 from devservers.processes import Failed
 from devservers.valkey import Valkey
 
-WORKER = (
-    "celery -A hamiacct.celery worker --concurrency 2 --without-gossip --without-mingle"
-)
+WORKER = "celery -A hamiacct.celery worker --concurrency 2 --without-gossip --without-mingle"
 BEAT = "celery -A hamiacct.celery beat --pidfile="
 
 

@@ -8,8 +8,10 @@ import logging
 import os
 from typing import Any
 
+import redis
 from celery import Celery, signals
 from django.conf import settings
+from kombu.exceptions import OperationalError
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hamiacct.settings")
 
@@ -22,9 +24,18 @@ BEAT = {
     "hamiacct.tasks.ensure_partitions": 3600.0,
 }
 
+BROKER = settings.HAMIACCT.redis_url
+
+# Set while a wake-up is on its way, so that a thousand events send one; a lost wake-up lets it lapse.
+ON_ITS_WAY = "hamiacct:wake-up-on-its-way"
+ON_ITS_WAY_SECONDS = 15
+
+log = logging.getLogger(__name__)
+flags = redis.Redis.from_url(BROKER, socket_connect_timeout=1, socket_timeout=1) if BROKER else None
+
 app = Celery("hamiacct")
 app.conf.update(
-    broker_url=settings.HAMIACCT.redis_url or "memory://",
+    broker_url=BROKER or "memory://",
     broker_connection_retry_on_startup=True,
     broker_transport_options={
         # A killed worker's task comes back after this many seconds; the interval says how often we look.
@@ -33,6 +44,10 @@ app.conf.update(
         "unacked_restore_throttle": 1,
         "socket_connect_timeout": 1,
         "socket_timeout": 10,
+        # Without these a publisher would try to connect for ever.
+        "max_retries": 1,
+        "interval_start": 0,
+        "interval_max": 0,
     },
     # An acknowledgement before the work is done loses the work with its process.
     task_acks_late=True,
@@ -59,3 +74,24 @@ app.autodiscover_tasks(["hamiacct"])
 def keep_our_logging(**_: Any) -> None:
     """Connected so that Celery leaves logging as hamiacct.logs has set it up."""
     logging.captureWarnings(True)
+
+
+def wake() -> None:
+    """Tells a worker that events wait, once however many do. Never fails: what nobody is told of is swept."""
+    if flags is None:
+        return
+    try:
+        if flags.set(ON_ITS_WAY, 1, nx=True, ex=ON_ITS_WAY_SECONDS):
+            app.send_task("hamiacct.tasks.drain_inbox")
+    except (redis.RedisError, OperationalError) as fault:
+        log.warning("no worker could be woken; the next sweep finds what waits: %s", fault)
+
+
+def woken() -> None:
+    """What a woken worker says *before* it looks, so that whoever comes after its look wakes it again."""
+    if flags is None:
+        return
+    try:
+        flags.delete(ON_ITS_WAY)
+    except redis.RedisError as fault:
+        log.warning("the wake-up stays marked as on its way for %s s: %s", ON_ITS_WAY_SECONDS, fault)
