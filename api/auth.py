@@ -98,12 +98,12 @@ class RoleMayCall(BasePermission):
         """Whether the caller's role is one of them."""
         if not isinstance(request.user, Caller):
             return False
-        callers: Mapping[str, frozenset[Role]] = view.callers  # type: ignore[attr-defined]  # api.endpoint
+        callers: Mapping[str, frozenset[Role]] = view.callers
         method = "GET" if request.method == "HEAD" else request.method
         return method not in callers or request.user.role in callers[method]
 
 
-class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # its base's hook
+class BearerScheme(OpenApiAuthenticationExtension):
     """How the OpenAPI document names the tokens."""
 
     target_class = "api.auth.TokenAuthentication"
@@ -114,7 +114,7 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
         return {"type": "http", "scheme": "bearer"}
 
 
-class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # its base's hook
+class SessionScheme(OpenApiAuthenticationExtension):
     """How the OpenAPI document names somebody logged in."""
 
     target_class = "api.auth.StaffSession"

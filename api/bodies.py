@@ -48,7 +48,7 @@ def read(request: HttpRequest, limit_bytes: int) -> bytes:
     if announced.isdecimal() and int(announced) > limit_bytes:
         _drain(request, 0)
         raise TooLarge(f"the body has {announced} bytes, the limit is {limit_bytes}")
-    chunks = []
+    chunks: list[bytes] = []
     size = 0
     for chunk in _chunks(request):
         size += len(chunk)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
+from rest_framework.authentication import BaseAuthentication
 from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.permissions import BasePermission
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -27,15 +30,16 @@ class AsciiJson(JSONRenderer):
 class AlwaysJson(BaseContentNegotiation):
     """There is one form of answer, so what a client says it accepts is not asked."""
 
-    def select_parser(self, request: Request, parsers: Sequence[Any]) -> Any:
+    def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> Any:
         """The first; bodies are read by `api.bodies`."""
-        return parsers[0] if parsers else None
+        return next(iter(parsers), None)
 
     def select_renderer(
-        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
         """The first."""
-        return renderers[0], renderers[0].media_type or ""
+        renderer = next(iter(renderers))
+        return renderer, renderer.media_type or ""
 
 
 class FaultSerializer(serializers.Serializer[Any]):
@@ -54,7 +58,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
     detail = serializers.CharField(allow_blank=True)
     instance = serializers.CharField()
     request_id = serializers.CharField(allow_blank=True)
-    errors = FaultSerializer(many=True, required=False)
+    errors = FaultSerializer(many=True, required=False)  # type: ignore[assignment]  # a field, by then
 
 
 # What any call may be answered with, whatever it asks; others are named by the views they concern.
@@ -73,7 +77,7 @@ OF_BODIES = frozenset({problems.TOO_LARGE, problems.UNSUPPORTED_MEDIA_TYPE})
 class Described(AutoSchema):
     """Takes from the view what the view already says: its parameters and its problems."""
 
-    view: Endpoint
+    view: Endpoint  # type: ignore[override]  # no other view has this schema
 
     def get_override_parameters(self) -> list[OpenApiParameter]:  # type: ignore[override]  # a narrower list
         """The declared query parameters."""
@@ -103,10 +107,10 @@ class Described(AutoSchema):
 class Endpoint(APIView):
     """A view: parse, one call, shape. `given` holds the query parameters once a method runs."""
 
-    authentication_classes = (TokenAuthentication,)
-    permission_classes = (RoleMayCall,)
-    renderer_classes = (AsciiJson,)
-    parser_classes = ()
+    authentication_classes: Sequence[type[BaseAuthentication]] = (TokenAuthentication,)
+    permission_classes: Sequence[type[BasePermission]] = (RoleMayCall,)
+    renderer_classes: Sequence[type[BaseRenderer]] = (AsciiJson,)
+    parser_classes: Sequence[type[BaseParser]] = ()
     content_negotiation_class = AlwaysJson
     http_method_names: Sequence[str] = ("get", "post", "delete", "head")
     schema = Described()

@@ -72,7 +72,7 @@ class Integer(Parameter):
     otherwise: int | None = None
 
     @property
-    def absent(self) -> int | None:  # type: ignore[override]  # the others' is the same for the class
+    def absent(self) -> int | None:
         """The number where it is not given."""
         return self.otherwise
 

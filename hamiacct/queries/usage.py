@@ -12,13 +12,15 @@ from django.db.models.functions import Greatest
 
 from hamiacct import config, models, rows
 from hamiacct.accounting.errors import NotFound
-from hamiacct.accounting.holdings import device_uuid, readings
+from hamiacct.accounting.holdings import Layout, Vendors, device_uuid, readings
 from hamiacct.accounting.pods import ContainerClass
 from hamiacct.accounting.vendors import Vendor
 from hamiacct.accounting.words import FindingCode, PodState
 from hamiacct.queries import findings, pages
 
 DIMENSIONS = ("slots", "memory_mib", "cores")
+# Without the fields that only questions need: JSON costs more to read than all the others together.
+DEVICES = models.Device.objects.defer("mig_profiles", "custom")
 
 
 class Room(NamedTuple):
@@ -180,7 +182,7 @@ def nodes(*, after: pages.Key | None, limit: int) -> pages.Page[Node]:
     """Nodes by name, deleted ones left out; three queries."""
     found = pages.rows_after(models.Node.objects.filter(deleted=False).only("name"), ("name",), after, limit)
     by_node: dict[str, list[Device]] = defaultdict(list)
-    on_them = models.Device.objects.filter(node__in=[row.name for row in found.rows])
+    on_them = DEVICES.filter(node__in=[row.name for row in found.rows])
     for device in _devices(on_them.order_by(*IN_A_NODE)):
         by_node[device.node].append(device)
     return found.map(lambda row: Node(row.name, tuple(by_node[row.name])))
@@ -191,7 +193,7 @@ IN_A_NODE = ("node", "vendor", "index", "uuid")
 
 def node(name: str) -> Node:
     """One node. NotFound unless it exists or the books still hold devices of it."""
-    devices = _devices(models.Device.objects.filter(node=name).order_by(*IN_A_NODE))
+    devices = _devices(DEVICES.filter(node=name).order_by(*IN_A_NODE))
     if not devices and not models.Node.objects.filter(name=name, deleted=False).exists():
         raise NotFound(f"the books know no node {name}")
     return Node(name, tuple(devices))
@@ -209,7 +211,7 @@ def devices(
 ) -> pages.Page[Device]:
     """Devices by node and uuid; an empty filter selects all; two queries."""
     wanted = {"node": node, "uuid": uuid and device_uuid(uuid), "vendor": vendor}
-    selected = models.Device.objects.filter(**{field: value for field, value in wanted.items() if value})
+    selected = DEVICES.filter(**{field: value for field, value in wanted.items() if value})
     if registered is not None:
         selected = selected.filter(registered=registered)
     if finding:
@@ -319,14 +321,15 @@ def pod(uid: str) -> Pod:
 
 
 def _pods(found: Sequence[models.Pod]) -> list[Pod]:
+    vendors, layout = config.vendor_by_key(), config.annotation_layout()
     uids = [row.uid for row in found]
     notes = findings.of_pods(uids)
     held: dict[str, list[Held]] = defaultdict(list)
     entries = models.UsageEntry.objects.filter(pod_id__in=uids).order_by("device__node", "device__uuid")
-    for uid, *fields in entries.values_list(
+    for uid, node_, uuid, vendor, slots, memory_mib, cores in entries.values_list(
         "pod_id", "device__node", "device__uuid", "vendor", "slots", "memory_mib", "cores"
     ):
-        held[uid].append(Held(*fields))
+        held[uid].append(Held(node_, uuid, vendor, slots, memory_mib, cores))
     return [
         Pod(
             row.uid,
@@ -337,22 +340,21 @@ def _pods(found: Sequence[models.Pod]) -> list[Pod]:
             PodState(row.state),
             row.inits_released,
             tuple(held[row.uid]),
-            tuple(_containers(row)),
+            tuple(_containers(row, vendors, layout)),
             notes.get(row.uid, ()),
         )
         for row in found
     ]
 
 
-def _containers(row: models.Pod) -> Iterable[Container]:
+def _containers(row: models.Pod, vendors: Vendors, layout: Layout) -> Iterable[Container]:
     """Containers with the rows of their position; of two readings of a layout, the positional one."""
     containers = rows.containers_of(row)
-    vendors = config.vendor_by_key()
     parts: list[list[Part]] = [[] for _ in containers]
     for allocation in rows.allocations_of(row).values():
         # One that is configured no more still names its charge; its rows are read as they are written.
         vendor = vendors.get(allocation.vendor) or Vendor(allocation.vendor, family="")
-        for position, group in enumerate(readings(allocation, containers, config.annotation_layout())[0]):
+        for position, group in enumerate(readings(allocation, containers, layout)[0]):
             for entry in group:
                 amount = vendor.amount_of(entry)
                 parts[position].append(

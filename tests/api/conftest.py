@@ -1,15 +1,18 @@
 """Every answer in these tests is held against the OpenAPI document: neither says what the other does not."""
 
 import json
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import jsonschema
 import pytest
 from django.test import Client
+from rest_framework.test import APIClient
 
 from api import problems
 from api.docs import document
+from tests import watch
 
 
 @pytest.fixture(autouse=True)
@@ -65,3 +68,39 @@ def strict(schema: Any) -> Any:
     if found.pop("nullable", False):
         return {"anyOf": [found, {"type": "null"}]}
     return found
+
+
+@pytest.fixture
+def send(api: APIClient) -> Callable[..., Any]:
+    """Sends objects as events of one type, and sees that each is applied; answers what was answered."""
+
+    def send(*objects: Any, type_: str = "ADDED") -> Any:
+        response = api.post("/api/v1/events", watch.events(*objects, type_=type_))
+        assert response.status_code == 200, response.content
+        body = response.json()
+        assert not body["rejected"]
+        assert {result["outcome"] for result in body["results"]} == {"applied"}, body
+        return body
+
+    return send
+
+
+@pytest.fixture
+def listed(api: APIClient) -> Callable[[str], list[Any]]:
+    """Every item of a list, page by page of two, which must be the same as in one page."""
+
+    def listed(path: str) -> list[Any]:
+        joint = "&" if "?" in path else "?"
+        whole = api.get(f"{path}{joint}limit=1000").json()
+        assert whole["next"] is None
+        items: list[Any] = []
+        cursor = ""
+        while cursor is not None:
+            page = api.get(f"{path}{joint}limit=2&cursor={cursor}").json()
+            assert len(page["items"]) <= 2
+            items += page["items"]
+            cursor = page["next"]
+        assert items == whole["items"]
+        return items
+
+    return listed

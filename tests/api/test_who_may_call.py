@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_the_bootstrap_token_is_an_operators(api: APIClient) -> None:
 
 
 def test_without_a_bootstrap_token_an_empty_one_is_nobodys(settings: Any) -> None:
-    settings.HAMIACCT = type("Settings", (), {"bootstrap_token": "", "redis_url": ""})()
+    settings.HAMIACCT = replace(settings.HAMIACCT, bootstrap_token="")
     assert status_with("") == 401
 
 

@@ -1,0 +1,78 @@
+"""GET /api/v1/pods/{uid}/explain, POST /api/v1/explain"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from tests.watch import card, node, pod
+
+pytestmark = pytest.mark.django_db
+
+
+def memory(usage: list[Any]) -> dict[str, int]:
+    return {one["device"]: one["memory_mib"] for one in usage}
+
+
+@pytest.fixture
+def _design_case(send: Callable[..., Any]) -> None:
+    """Sidecar 2048, init 20480, app 10240 on one card, while the init runs."""
+    send(node("n1", card("GPU-a")))
+    send(pod_of_the_design())
+
+
+def pod_of_the_design(**more: Any) -> dict[str, Any]:
+    made = pod("web", "GPU-a 2048 0", "GPU-a 20480 0", "GPU-a 10240 0", inits=2, phase="Pending", **more)
+    made["spec"]["initContainers"][0]["restartPolicy"] = "Always"
+    return made
+
+
+def test_a_charge_is_explained_container_by_container(api: APIClient, _design_case: None) -> None:
+    found = api.get("/api/v1/pods/uid-web/explain").json()
+    assert [(step["class"], memory(step["steady"]), memory(step["peak"])) for step in found["steps"]] == [
+        ("sidecar", {"GPU-a": 2048}, {}),
+        ("init", {"GPU-a": 2048}, {"GPU-a": 22528}),
+        ("app", {"GPU-a": 12288}, {"GPU-a": 22528}),
+    ]
+    assert memory(found["effective"]) == memory(found["charged"]) == {"GPU-a": 22528}
+    assert memory(found["steady"]) == {"GPU-a": 12288}
+    assert found["rule"] == "charged"
+    assert "22528" in found["sentence"]
+    assert [line["memory_mib"] for line in found["ledger"]] == [22528]
+
+
+def test_an_unknown_pod_is_not_found(api: APIClient) -> None:
+    assert api.get("/api/v1/pods/nobody/explain").status_code == 404
+
+
+def test_a_pod_that_need_not_exist_is_explained_from_its_allocation(api: APIClient) -> None:
+    found = api.post("/api/v1/explain", {"pod": pod_of_the_design()}).json()
+    assert memory(found["effective"]) == {"GPU-a": 22528}
+    assert found["ledger"] == []
+
+
+def test_or_from_its_requests_and_as_the_apiserver_sees_it(api: APIClient) -> None:
+    asked = [{"nvidia.com/gpu": "1", "nvidia.com/gpumem": amount} for amount in ("20480", "10240")]
+    manifest = {
+        "metadata": {"name": "web"},
+        "spec": {
+            "initContainers": [{"name": "init", "resources": {"limits": asked[0]}}],
+            "containers": [{"name": "app", "resources": {"limits": asked[1]}}],
+        },
+    }
+    found = api.post("/api/v1/explain", {"pod": manifest}).json()
+    assert sum(memory(found["effective"]).values()) == 20480
+    assert sum(memory(found["steady"]).values()) == 10240
+    assert found["apiserver"] == {"requests.nvidia.com/gpu": 1, "requests.nvidia.com/gpumem": 20480}
+
+
+@pytest.mark.parametrize("body", [{}, [], {"pod": None}, {"pod": []}, None])
+def test_a_body_without_a_pod_is_malformed(api: APIClient, body: Any) -> None:
+    assert api.post("/api/v1/explain", body, format="json").status_code == 400
+
+
+def test_a_pod_that_cannot_be_read_says_where(api: APIClient) -> None:
+    response = api.post("/api/v1/explain", {"pod": {"metadata": {"name": "web"}, "spec": {"containers": 7}}})
+    assert response.status_code == 400
+    assert response.json()["errors"][0]["pointer"] == "/pod/spec/containers"

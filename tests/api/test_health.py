@@ -1,0 +1,75 @@
+"""GET /livez, GET /readyz"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from rest_framework.test import APIClient
+
+from api import problems
+
+anybody = APIClient()
+
+
+def test_alive_without_a_database() -> None:
+    assert anybody.get("/livez").json() == {"live": True}
+
+
+@pytest.mark.django_db
+def test_ready_with_a_database() -> None:
+    response = anybody.get("/readyz")
+    assert response.status_code == 200
+    assert response.json() == {"ready": True}
+
+
+@pytest.mark.django_db
+def test_verbose_shows_what_was_looked_at() -> None:
+    assert anybody.get("/readyz?verbose").json() == {
+        "ready": True,
+        "checks": {
+            "database": {"ok": True, "missing_migrations": []},
+            "broker": {"ok": None},
+            "inbox": {"waiting": 0, "lag_seconds": 0},
+            "complete": False,
+        },
+    }
+
+
+@pytest.fixture
+def lost_database(db: None) -> Iterator[None]:
+    """Every query fails as it does when the server went away."""
+
+    def fail(*_: Any) -> Any:
+        raise OperationalError("server closed the connection unexpectedly")
+
+    with connection.execute_wrapper(fail):
+        yield
+
+
+@pytest.mark.parametrize("query", ["", "?verbose"])
+def test_not_ready_without_a_database(lost_database: None, query: str) -> None:
+    response = anybody.get(f"/readyz{query}")
+    assert response.status_code == 503
+    assert response.headers["Content-Type"] == problems.MEDIA_TYPE
+    assert response.headers["Retry-After"] == "1"
+    assert response.json()["type"] == "/problems/unavailable"
+    assert response.json()["ready"] is False
+
+
+@pytest.mark.django_db
+def test_not_ready_while_a_migration_is_missing() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'hamiacct' AND name LIKE '0002%%'")
+    response = anybody.get("/readyz?verbose")
+    assert response.status_code == 503
+    assert response.json()["checks"]["database"]["missing_migrations"] == ["hamiacct.0002_ledger"]
+
+
+@pytest.mark.django_db
+def test_a_broker_that_does_not_answer_is_shown_and_does_not_decide(settings: Any) -> None:
+    settings.HAMIACCT = replace(settings.HAMIACCT, redis_url="redis://127.0.0.1:1/0")
+    response = anybody.get("/readyz?verbose")
+    assert response.status_code == 200
+    assert response.json()["checks"]["broker"] == {"ok": False}
