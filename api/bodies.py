@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import BinaryIO, cast
 
 import orjson
 from django.http import HttpRequest
+from django.http.request import UnreadablePostError
 from rest_framework.exceptions import UnsupportedMediaType
 
 from api.errors import TooLarge
@@ -17,8 +19,7 @@ LINES = "application/x-ndjson"
 
 MIB = 2**20
 CHUNK_BYTES = 256 * 1024
-# A client that is still sending sees a broken connection instead of the answer, unless its body is read
-# to the end. So an oversized body is read and thrown away, up to this size.
+# More than this is not waited for, whoever sends it.
 DRAINED_BYTES = 512 * MIB
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -46,15 +47,12 @@ def read(request: HttpRequest, limit_bytes: int) -> bytes:
     """The whole body. TooLarge above the limit, Malformed where it ends before its announced length."""
     announced = request.headers.get("Content-Length", "")
     if announced.isdecimal() and int(announced) > limit_bytes:
-        _drain(request, 0)
         raise TooLarge(f"the body has {announced} bytes, the limit is {limit_bytes}")
     chunks: list[bytes] = []
     size = 0
     for chunk in _chunks(request):
         size += len(chunk)
         if size > limit_bytes:
-            chunks.clear()
-            _drain(request, size)
             raise TooLarge(f"the body has more than {limit_bytes} bytes")
         chunks.append(chunk)
     if announced.isdecimal() and size < int(announced):
@@ -79,11 +77,17 @@ def _is_chunked(request: HttpRequest) -> bool:
     return "chunked" in request.headers.get("Transfer-Encoding", "").lower()
 
 
-def _drain(request: HttpRequest, size: int) -> None:
-    for chunk in _chunks(request):
-        size += len(chunk)
-        if size > DRAINED_BYTES:
-            return
+def drain(request: HttpRequest) -> None:
+    """Reads the rest of a body and throws it away.
+
+    A client that is still sending would see a broken connection, and never the answer that says why.
+    """
+    size = 0
+    with suppress(UnreadablePostError):  # then nobody is there to answer
+        for chunk in _chunks(request):
+            size += len(chunk)
+            if size > DRAINED_BYTES:
+                return
 
 
 def parsed(body: bytes) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from django.http.response import HttpResponseBase
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
@@ -16,7 +17,7 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from api import parameters, problems
+from api import bodies, parameters, problems
 from api.auth import VIEWERS, RoleMayCall, TokenAuthentication
 from hamiacct.accounting.words import Role
 
@@ -127,3 +128,11 @@ class Endpoint(APIView):
         super().initial(request, *args, **kwargs)
         if request.method in self.allowed_methods:
             self.given = parameters.read(request.query_params, self.parameters)
+
+    def finalize_response(
+        self, request: Request, response: HttpResponseBase, *args: Any, **kwargs: Any
+    ) -> Any:
+        """A refusal is answered once the body is there, wanted or not."""
+        if response.status_code >= 400:
+            bodies.drain(request._request)
+        return super().finalize_response(request, response, *args, **kwargs)

@@ -252,5 +252,7 @@ def test_bodies_over_the_wire(live_stack: Callable[..., LiveStack]) -> None:
     assert chunked(stack, [body[:20]]) == 400
     large = b" " * (40 * 2**20)
     assert stack.post("/api/v1/events", large).status == 413
+    assert stack.post("/api/v1/events", large, content_type="text/plain").status == 415
+    assert stack.post("/api/v1/events", large, token=None).status == 401
     assert chunked(stack, [large]) == 413
     assert stack.post("/api/v1/events", body).status == 200
