@@ -17,6 +17,9 @@ from hamiacct.kube.annotations import INT64_MAX, MAX_NAME, REPLACEMENT, clean
 MAX_ITEMS = 1024
 """More containers, statuses or conditions than any object has."""
 
+MAX_TIMESTAMP = 63
+"""Room for more decimals than any clock has."""
+
 DEFAULT_NAMESPACE = "default"
 """Where Kubernetes puts an object that names no namespace."""
 
@@ -162,7 +165,7 @@ def timestamp(holder: Manifest, field: str, pointer: str) -> str:
         has_zone = datetime.fromisoformat(value).tzinfo is not None
     except ValueError:
         has_zone = False
-    if not has_zone or not value.isascii():
+    if not has_zone or not value.isascii() or len(value) > MAX_TIMESTAMP:
         raise Malformed("must be an RFC 3339 time with a zone", f"{pointer}/{field}")
     return value
 

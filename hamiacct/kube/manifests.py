@@ -251,9 +251,14 @@ def _phase(status: Manifest) -> pods.Phase:
     return phase
 
 
+_YEAR_3000 = 32_503_680_000
+
+
 def _unix_seconds(text: str) -> int | None:
-    """Unix seconds of an annotation; None where there are none that can be read."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 12 else None
+    """Unix seconds of an annotation; None where there are none that can be read, or that can be meant."""
+    if text.isascii() and text.isdigit() and len(text) <= 12 and int(text) < _YEAR_3000:
+        return int(text)
+    return None
 
 
 # --- what quota scopes look at -------------------------------------------------------------------
@@ -440,7 +445,7 @@ def _is_judged(requirement: quota.ScopeRequirement) -> bool:
 def _described(requirement: quota.ScopeRequirement) -> str:
     if requirement.operator == quota.ScopeOperator.EXISTS:
         return requirement.scope
-    return f"{requirement.scope} {requirement.operator}"
+    return f"{requirement.scope} {requirement.operator}"[: codec.MAX_NAME]
 
 
 # --- what is stored ------------------------------------------------------------------------------

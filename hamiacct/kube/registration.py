@@ -175,7 +175,7 @@ def _registration(facts: _NodeFacts, vendor: Vendor) -> Registration | None:
     if reader is None:
         return _by_capacity(facts, vendor) if inventory.form == "capacity" else None
     if inventory.annotation not in facts.annotations:
-        if inventory.handshake in facts.annotations:
+        if inventory.handshake and inventory.handshake in facts.annotations:
             return Registration(vendor.key, RegistrationState.MISSING, reason=f"no {inventory.annotation}")
         return None
     expires_at = ""
@@ -275,7 +275,7 @@ def _handshake(facts: _NodeFacts, vendor: Vendor) -> tuple[str, str]:
     deadline = _deadline(value, facts.zone) if _REQUESTING in value else None
     if deadline is None or allocatable > 0:
         return "", ""
-    return "", deadline.strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0")
+    return "", deadline.isoformat().replace("+00:00", "Z")
 
 
 # --- registers in JSON ---------------------------------------------------------------------------

@@ -187,6 +187,10 @@ def test_what_a_manifest_leaves_out_is_what_kubernetes_would_say() -> None:
         ({"metadata": {"resourceVersion": "ten"}}, "/metadata/resourceVersion"),
         ({"metadata": {"deletionTimestamp": "yesterday"}}, "/metadata/deletionTimestamp"),
         ({"metadata": {"deletionTimestamp": "2026-09-20"}}, "/metadata/deletionTimestamp"),
+        (
+            {"metadata": {"deletionTimestamp": f"2026-09-20T10:00:00.{'0' * 60}Z"}},
+            "/metadata/deletionTimestamp",
+        ),
         ({"metadata": {"deletionTimestamp": 5}}, "/metadata/deletionTimestamp"),
         ({"metadata": {"deletionGracePeriodSeconds": "30"}}, "/metadata/deletionGracePeriodSeconds"),
         ({"metadata": {"annotations": ["x"]}}, "/metadata/annotations"),
@@ -285,7 +289,7 @@ def test_a_row_outside_the_pod_is_a_fault_and_the_rest_of_the_event_is_read() ->
     assert seen.phase is Phase.RUNNING
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-5", "1.5", "٣", "9" * 40])
+@pytest.mark.parametrize("text", ["", "soon", "-5", "1.5", "٣", "9" * 40, "999999999999"])
 def test_a_time_that_cannot_be_read_is_none(text: str) -> None:
     assert read_pod(pod(annotations={"hami.io/vgpu-time": text})).vgpu_time is None
 
@@ -546,6 +550,10 @@ def test_a_limit_that_is_no_whole_number_is_none(value: Any) -> None:
     (limit,) = read_quota(quota({"limits.nvidia.com/gpumem": value})).limits
     assert limit.amount is None
     assert isinstance(limit.spec, str)
+
+
+def test_keys_that_are_no_texts_as_yaml_allows_are_none_of_ours() -> None:
+    assert read_quota(quota({5: "1", "limits.nvidia.com/gpumem": "1"})).limits[0].amount == 1  # type: ignore[dict-item]
 
 
 def test_vendors_without_a_memory_or_core_quota_have_no_such_limit() -> None:

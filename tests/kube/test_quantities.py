@@ -103,6 +103,8 @@ def test_refuses_what_has_no_exact_whole_number(text: str) -> None:
         ("-0.5", -1),
         ("1e-99", 1),
         ("0.0", 0),
+        ("9223372036854775807", 2**63 - 1),
+        (7, 7),
     ],
 )
 def test_rounds_fractions_away_from_zero(text: str, value: int) -> None:

@@ -307,7 +307,8 @@ def test_a_drs_register_that_lists_no_usable_card_keeps_the_inventory(text: str)
 
 
 def test_an_absent_register_is_missing_and_costs_no_word_where_nothing_points_to_the_vendor() -> None:
-    assert read(node()).registrations == ()
+    for annotations in ({}, {"": None}, {"example.com/x": "y"}):
+        assert read(node(annotations)).registrations == ()
     registered = only(node({HANDSHAKE: "Reported now"}))
     assert (registered.state, registered.reason) == (RegistrationState.MISSING, f"no {REGISTER}")
 
