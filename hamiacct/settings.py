@@ -148,5 +148,7 @@ SILENCED_SYSTEM_CHECKS = [
     *(["security.W012", "security.W016"] if HAMIACCT.loopback_only else []),
 ]
 
+UNFOLD = {"SITE_TITLE": "hamiacct", "SITE_HEADER": "hamiacct"}
+
 LOGGING_CONFIG = "hamiacct.logs.configure"
 LOGGING = {"level": HAMIACCT.log_level}
