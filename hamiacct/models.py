@@ -188,9 +188,7 @@ class UsageEntry(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["pod", "device"], name="one_entry_per_pod_and_device"),
-            _never_negative(
-                "entry_not_negative", "slots", "memory_mib", "cores", "core_set", "quota_cores"
-            ),
+            _never_negative("entry_not_negative", "slots", "memory_mib", "cores", "core_set", "quota_cores"),
         ]
 
     def __str__(self) -> str:
@@ -301,15 +299,18 @@ class Event(models.Model):
         max_length=20, choices=_choices(words.EventState), default=words.EventState.WAITING
     )
     replayed = models.BooleanField(default=False)
+    attempts = models.IntegerField(default=0)
     rule = models.CharField(max_length=20, choices=_choices(words.Rule), null=True, blank=True)
     detail = models.TextField(blank=True)
     settled_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         indexes = [
-            models.Index(fields=["id"], name="event_waiting", condition=Q(state="waiting")),
+            models.Index(fields=["attempts", "id"], name="event_waiting", condition=Q(state="waiting")),
             models.Index(
-                fields=["kind", "namespace", "name"], name="event_waiting_by_name", condition=Q(state="waiting")
+                fields=["kind", "namespace", "name"],
+                name="event_waiting_by_name",
+                condition=Q(state="waiting"),
             ),
             models.Index(fields=["id"], name="event_refused", condition=Q(state="refused")),
             models.Index(fields=["settled_at"], name="event_by_settling"),

@@ -46,9 +46,7 @@ class Amount:
 
     def minus(self, other: Amount) -> Amount:
         """The signed difference; it has sizes only, no core set."""
-        return Amount(
-            self.slots - other.slots, self.memory_mib - other.memory_mib, self.cores - other.cores
-        )
+        return Amount(self.slots - other.slots, self.memory_mib - other.memory_mib, self.cores - other.cores)
 
     def peak(self, other: Amount) -> Amount:
         """Room enough for either: the maximum of each dimension, the union of named cores."""
@@ -62,11 +60,7 @@ class Amount:
 
     def fits_in(self, room: Amount) -> bool:
         """Whether no dimension exceeds `room`; equality fits."""
-        return (
-            self.slots <= room.slots
-            and self.memory_mib <= room.memory_mib
-            and self.cores <= room.cores
-        )
+        return self.slots <= room.slots and self.memory_mib <= room.memory_mib and self.cores <= room.cores
 
     @property
     def is_nothing(self) -> bool:

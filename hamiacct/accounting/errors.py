@@ -1,12 +1,12 @@
 """The error tree. The message is for people; `code` is stable for ever.
 
-    AccountingError
-      Malformed        a text or object that cannot be read; never retried as it stands
-        UnreadableAnnotation   one vendor's allocation text; carries key, offset, reason
-        UnreadableQuantity     a Kubernetes quantity
-      NotFound         a pod, node or namespace that the books do not know
-      Conflict         the books moved on, or somebody else holds it
-      Unavailable      a database, broker or cluster that does not answer
+AccountingError
+  Malformed        a text or object that cannot be read; never retried as it stands
+    UnreadableAnnotation   one vendor's allocation text; carries key, offset, reason
+    UnreadableQuantity     a Kubernetes quantity
+  NotFound         a pod, node or namespace that the books do not know
+  Conflict         the books moved on, or somebody else holds it
+  Unavailable      a database, broker or cluster that does not answer
 """
 
 

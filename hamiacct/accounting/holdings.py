@@ -95,9 +95,7 @@ def footprint_of_pod(
     """The footprint of a whole pod, all vendors together; their devices are different keys."""
     footprint: Footprint[DeviceKey] = Footprint()
     for key, allocation in allocations.items():
-        footprint = footprint.beside(
-            footprint_of_allocation(allocation, containers, vendors[key], layout)
-        )
+        footprint = footprint.beside(footprint_of_allocation(allocation, containers, vendors[key], layout))
     return footprint
 
 

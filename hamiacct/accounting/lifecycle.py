@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hamiacct.accounting.amounts import Usage
-from hamiacct.accounting.holdings import Held, Layout, Vendors, footprint_of_pod, is_ambiguous
+from hamiacct.accounting.holdings import (
+    Held,
+    Layout,
+    Vendors,
+    device_uuid,
+    footprint_of_pod,
+    is_ambiguous,
+)
 from hamiacct.accounting.pods import (
     Allocation,
     AnnotationFault,
@@ -125,8 +132,25 @@ def _charge(before: Charge, pod: Pod, vendors: Vendors, policy: Policy) -> Charg
 
 
 def _merged(before: Charge, pod: Pod) -> dict[str, Allocation]:
-    """Per vendor the allocation just decoded, else the last good one (decision 11)."""
-    return {**before.allocations, **pod.allocations} if pod.vgpu_node else dict(before.allocations)
+    """Per vendor the allocation just decoded, else the last good one (decision 11).
+
+    A last good one that names a device which another vendor's readable annotation names now is dropped:
+    one device is held for one vendor.
+    """
+    if not pod.vgpu_node:
+        return dict(before.allocations)
+    named = {place for allocation in pod.allocations.values() for place in _places(allocation)}
+    kept = {
+        key: allocation
+        for key, allocation in before.allocations.items()
+        if key in pod.allocations or named.isdisjoint(_places(allocation))
+    }
+    return {**kept, **pod.allocations}
+
+
+def _places(allocation: Allocation) -> set[tuple[str, str]]:
+    """The devices an allocation names, without vendors."""
+    return {(allocation.node, device_uuid(row.uuid)) for rows in allocation.groups for row in rows}
 
 
 def _rerunning(containers: Sequence[Container]) -> list[str]:
@@ -172,15 +196,15 @@ def _oddities(
     found = [_fault_oddity(fault) for fault in pod.faults]
     faulty = {fault.vendor for fault in pod.faults}
     if not pod.vgpu_node and pod.is_bound and len(before.usage):
-        found.append(
-            Oddity(FindingCode.VANISHED_ANNOTATION, "", f"{NODE_KEY} is gone; the charge is kept")
-        )
+        found.append(Oddity(FindingCode.VANISHED_ANNOTATION, "", f"{NODE_KEY} is gone; the charge is kept"))
     if pod.vgpu_node:
         for key in before.allocations:
             if key not in pod.allocations and key not in faulty:
                 name = vendors[key].allocated_key
                 found.append(
-                    Oddity(FindingCode.VANISHED_ANNOTATION, key, f"{name} is gone; the last good amount is kept")
+                    Oddity(
+                        FindingCode.VANISHED_ANNOTATION, key, f"{name} is gone; the last good amount is kept"
+                    )
                 )
     if policy.layout is Layout.AUTO:
         for key, allocation in charge.allocations.items():
@@ -196,7 +220,9 @@ def _oddities(
         )
     if pod.bind_phase == "failed":
         found.append(
-            Oddity(FindingCode.ALLOCATE_FAILED, "", "the device plugin failed to allocate (bind-phase failed)")
+            Oddity(
+                FindingCode.ALLOCATE_FAILED, "", "the device plugin failed to allocate (bind-phase failed)"
+            )
         )
     found.extend(_not_requested(pod, vendors))
     return tuple(found)
@@ -235,7 +261,9 @@ def _not_requested(pod: Pod, vendors: Vendors) -> list[Oddity]:
             if rows and not names & {*container.limits, *container.requests}
         ]
         if unasked:
-            detail = f"{vendors[key].allocated_key} gives devices to {', '.join(unasked)}, which asked for none"
+            detail = (
+                f"{vendors[key].allocated_key} gives devices to {', '.join(unasked)}, which asked for none"
+            )
             found.append(Oddity(FindingCode.ALLOCATION_NOT_REQUESTED, key, detail))
     return found
 
@@ -267,7 +295,9 @@ def timed_oddities(clock: Clock, now: float) -> tuple[tuple[Oddity, ...], float 
         (
             clock.deletion_time,
             TERMINATING_OVERDUE_SECONDS,
-            Oddity(FindingCode.TERMINATING_OVERDUE, "", "still here over five minutes after it should be gone"),
+            Oddity(
+                FindingCode.TERMINATING_OVERDUE, "", "still here over five minutes after it should be gone"
+            ),
         ),
     )
     if clock.state is PodState.ENDED:

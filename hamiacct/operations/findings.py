@@ -1,0 +1,176 @@
+"""What is odd, kept beside its subject: raised and cleared by the operations that see the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hamiacct import config, models
+from hamiacct.accounting.quota import Dimension
+from hamiacct.accounting.words import FindingCode, SubjectKind
+
+DEVICE_CODES = frozenset(
+    (FindingCode.OVERCOMMITTED, FindingCode.UNREGISTERED_DEVICE, FindingCode.USAGE_ON_MISSING_DEVICE)
+)
+QUOTA_CODES = frozenset(
+    (
+        FindingCode.LIMIT_BELOW_USE,
+        FindingCode.QUOTA_KEY_NOT_ENFORCED,
+        FindingCode.QUOTA_VALUE_UNREADABLE,
+        FindingCode.UNKNOWN_SCOPE,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One finding about a subject, before it is stored. `key` tells two of one code apart."""
+
+    code: FindingCode
+    detail: str
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What findings are about; the fields by which they are filtered."""
+
+    kind: SubjectKind
+    id: str
+    node: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+def sync(wanted: Mapping[Subject, Iterable[Found]], codes: Collection[FindingCode], *, at: datetime) -> None:
+    """Makes the stored findings of these subjects and codes equal `wanted`; `since` stays with what stays."""
+    if not wanted:
+        return
+    fresh = {
+        (subject.kind.value, subject.id, found.code.value, found.key): (subject, found)
+        for subject, all_found in wanted.items()
+        for found in all_found
+        if found.code in codes
+    }
+    stored = models.Finding.objects.filter(
+        subject_kind__in={subject.kind for subject in wanted},
+        subject__in=[subject.id for subject in wanted],
+        code__in=codes,
+    )
+    gone, changed = [], []
+    for row in stored:
+        match = fresh.pop((row.subject_kind, row.subject, row.code, row.key), None)
+        if match is None:
+            gone.append(row.pk)
+        elif row.detail != match[1].detail or row.node != match[0].node:
+            row.detail, row.node = match[1].detail, match[0].node
+            changed.append(row)
+    if gone:
+        models.Finding.objects.filter(pk__in=gone).delete()
+    if changed:
+        models.Finding.objects.bulk_update(changed, ["detail", "node"])
+    if fresh:
+        models.Finding.objects.bulk_create(
+            [
+                models.Finding(
+                    code=found.code,
+                    subject_kind=subject.kind,
+                    subject=subject.id,
+                    node=subject.node,
+                    namespace=subject.namespace,
+                    name=subject.name,
+                    uid=subject.uid,
+                    key=found.key,
+                    detail=found.detail,
+                    since=at,
+                )
+                for subject, found in fresh.values()
+            ],
+            ignore_conflicts=True,
+        )
+
+
+def look_at_devices(device_ids: Collection[int], *, at: datetime) -> None:
+    """Compares usage with totals and registration of these devices."""
+    devices = models.Device.objects.filter(pk__in=device_ids) if device_ids else ()
+    sync({_device_subject(device): _device_findings(device) for device in devices}, DEVICE_CODES, at=at)
+
+
+def _device_subject(device: models.Device) -> Subject:
+    return Subject(SubjectKind.DEVICE, f"{device.node}/{device.uuid}", node=device.node, name=device.uuid)
+
+
+def _device_findings(device: models.Device) -> list[Found]:
+    """What is odd about one device (decisions 10 and 13)."""
+    is_used = bool(device.slots_used or device.memory_mib_used or device.cores_used)
+    if not device.registered:
+        if not is_used:
+            return []
+        holds = f"holds {device.slots_used} slots, {device.memory_mib_used} MiB, {device.cores_used} cores"
+        if device.ever_registered:
+            return [Found(FindingCode.USAGE_ON_MISSING_DEVICE, f"{holds}; its node registers it no more")]
+        return [Found(FindingCode.UNREGISTERED_DEVICE, f"{holds}; its node never registered it")]
+    over = [
+        f"{used - total} {unit}"
+        for used, total, unit in (
+            (device.slots_used, device.slots_total, "slots"),
+            (device.memory_mib_used, device.memory_mib_total, "MiB"),
+            (device.cores_used, device.cores_total, "cores"),
+        )
+        if used > total
+    ]
+    return [Found(FindingCode.OVERCOMMITTED, f"over its total by {', '.join(over)}")] if over else []
+
+
+def look_at_quotas(quota_ids: Collection[int], *, at: datetime) -> None:
+    """Compares these quotas' usage with their limits, and reads what is odd about their keys."""
+    quotas = (
+        models.ResourceQuota.objects.filter(pk__in=quota_ids).prefetch_related("usage") if quota_ids else ()
+    )
+    sync({_quota_subject(quota): _quota_findings(quota) for quota in quotas}, QUOTA_CODES, at=at)
+
+
+def _quota_subject(quota: models.ResourceQuota) -> Subject:
+    return Subject(
+        SubjectKind.QUOTA, f"{quota.namespace}/{quota.name}", namespace=quota.namespace, name=quota.name
+    )
+
+
+def scaled(limit: Mapping[str, Any]) -> int | None:
+    """A stored limit in the unit usage is counted in; None where its value is no integer (decision 17)."""
+    amount: int | None = limit["amount"]
+    if amount is None or limit["dimension"] != Dimension.MEMORY:
+        return amount
+    return config.vendor_by_key()[limit["vendor"]].scaled_limit(amount)
+
+
+def _quota_findings(quota: models.ResourceQuota) -> list[Found]:
+    """What is odd about one quota (decision 16). A deleted one is nothing to wonder about."""
+    if quota.deleted:
+        return []
+    found = [
+        Found(FindingCode.QUOTA_KEY_NOT_ENFORCED, f"{item['key']}: {item['reason']}", item["key"])
+        for item in quota.not_enforced
+    ]
+    found += [
+        Found(FindingCode.UNKNOWN_SCOPE, f"no pod is in the unknown scope {scope}", scope)
+        for scope in quota.unknown_scopes
+    ]
+    usage = {total.vendor: total for total in quota.usage.all()}
+    for limit in quota.limits:
+        hard = scaled(limit)
+        if hard is None:
+            detail = f"{limit['key']}: {limit['spec']!r} is no integer, so it is no limit"
+            found.append(Found(FindingCode.QUOTA_VALUE_UNREADABLE, detail, limit["key"]))
+            continue
+        total = usage.get(limit["vendor"])
+        used = 0
+        if total is not None:
+            used = total.memory_mib if limit["dimension"] == Dimension.MEMORY else total.cores
+        if used > hard:
+            detail = f"{limit['key']}: used {used}, limited to {hard}, over by {used - hard}"
+            found.append(Found(FindingCode.LIMIT_BELOW_USE, detail, limit["key"]))
+    return found

@@ -1,0 +1,322 @@
+"""The inbox: events are stored before they are answered, and applied one name at a time.
+
+Whoever applies holds the lock of the names it works on, so a pod's events are never applied by two at
+once, lowest version first among those waiting (decision 32). Applying an event and settling it are one
+transaction: killed at any line, nothing is lost and nothing is doubled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db import OperationalError, transaction
+from django.db.models import F, QuerySet
+
+from hamiacct import config, models
+from hamiacct.accounting.errors import Conflict, Malformed, NotFound
+from hamiacct.accounting.words import EventState, EventType, Kind, Outcome
+from hamiacct.kube import manifests
+from hamiacct.operations import bulk, locks, node_events, pod_events, quota_events, streams
+from hamiacct.operations.node_events import SeenNode
+from hamiacct.operations.pod_events import Seen, Verdict
+from hamiacct.operations.quota_events import SeenQuota
+from hamiacct.operations.streams import Stream
+
+log = logging.getLogger(__name__)
+
+BATCH_EVENTS = 500
+# Somebody else holds a lock for too long, or two waited for each other: nothing is wrong with the events.
+BUSY_STATES = frozenset(("55P03", "40P01", "40001"))
+KINDS = frozenset(kind.value for kind in Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An event without a readable envelope: not stored. `pointer` points into the request."""
+
+    index: int
+    code: str
+    pointer: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was taken. `stored` pairs the index in the call with the id of the stored event."""
+
+    accepted: int
+    ignored: int
+    rejected: tuple[Rejected, ...]
+    stored: tuple[tuple[int, int], ...]
+
+
+class _Name(NamedTuple):
+    """What a lock is taken for: a kind, and a namespaced name of it."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+def receive(events: Sequence[object], *, at: datetime) -> Receipt:
+    """Stores watch events; one bad one never loses the others (decisions 11 and 32).
+
+    Each event is the parsed JSON of `{"type": ..., "object": ...}`. Kinds nobody reads and bookmarks
+    are ignored.
+    """
+    rejected: list[Rejected] = []
+    stored: list[tuple[int, models.Event]] = []
+    ignored = 0
+    histories = streams.histories()
+    for index, event in enumerate(events):
+        try:
+            envelope = manifests.envelope(event)
+        except Malformed as fault:
+            pointer = f"/events/{index}{fault.pointer}"
+            rejected.append(Rejected(index, fault.code, pointer, fault.detail))
+            continue
+        if envelope.kind not in KINDS or envelope.type == EventType.BOOKMARK:
+            ignored += 1
+            continue
+        assert isinstance(event, dict)
+        row = models.Event(
+            received_at=at,
+            kind=envelope.kind,
+            type=envelope.type,
+            namespace=envelope.namespace,
+            name=envelope.name,
+            uid=envelope.uid,
+            resource_version=envelope.resource_version,
+            history=histories[envelope.kind],
+            body=manifests.keep(envelope.kind, event["object"], config.vendors()),
+        )
+        stored.append((index, row))
+    models.Event.objects.bulk_create([row for _, row in stored])
+    return Receipt(len(stored), ignored, tuple(rejected), tuple((index, row.pk) for index, row in stored))
+
+
+def drain(*, at: datetime) -> int:
+    """Applies what waits until nothing is left that can be applied now; answers how many it settled.
+
+    Names that another drain holds are waited for at the end: their events may have come after it looked.
+    """
+    settled = 0
+    failed: set[_Name] = set()
+    while True:
+        names = [name for name in _waiting_names() if name not in failed]
+        if not names:
+            return settled
+        done = _drain_names(names, failed, at=at, wait=False)
+        if not done and set(names) - failed:
+            done = _drain_names(names, failed, at=at, wait=True)
+        settled += done
+
+
+def settle(event_ids: Sequence[int], *, at: datetime) -> None:
+    """Applies these events, and what waits for the same names, in the request (no broker)."""
+    failed: set[_Name] = set()
+    for start in range(0, len(event_ids), BATCH_EVENTS):
+        chosen = event_ids[start : start + BATCH_EVENTS]
+        waiting = _waiting().filter(pk__in=chosen).values_list("kind", "namespace", "name").distinct()
+        names = [_Name(*name) for name in waiting]
+        if names:
+            _drain_names(names, failed, at=at, wait=True)
+
+
+def _waiting() -> QuerySet[models.Event]:
+    return models.Event.objects.filter(state=EventState.WAITING)
+
+
+def _waiting_names() -> list[_Name]:
+    """The names of the events that wait longest, those that failed before last."""
+    oldest = _waiting().order_by("attempts", "id").values_list("kind", "namespace", "name")[:BATCH_EVENTS]
+    return [_Name(*name) for name in dict.fromkeys(oldest)]
+
+
+def _drain_names(names: Iterable[_Name], failed: set[_Name], *, at: datetime, wait: bool) -> int:
+    """Applies what waits for these names, nodes and quotas before pods; answers how many it settled.
+
+    A name whose events cannot be applied because of a fault of ours is tried alone, then left waiting,
+    so that it holds up nobody else.
+    """
+    settled = 0
+    by_kind = {
+        kind: [name for name in names if name.kind == kind] for kind in (Kind.NODE, Kind.QUOTA, Kind.POD)
+    }
+    for kind, own in by_kind.items():
+        batches = [own] if kind is Kind.POD else [[name] for name in own]
+        for batch in batches:
+            settled += _drain_batch(kind, batch, failed, at=at, wait=wait)
+    return settled
+
+
+def _drain_batch(kind: Kind, names: Sequence[_Name], failed: set[_Name], *, at: datetime, wait: bool) -> int:
+    if not names:
+        return 0
+    try:
+        with transaction.atomic():
+            return _APPLY[kind](names, at=at, wait=wait)
+    except OperationalError as fault:
+        if getattr(fault.__cause__, "sqlstate", None) not in BUSY_STATES:
+            raise
+        log.info("events of %d names wait for the next sweep: %s", len(names), fault)
+        failed.update(names)
+        return 0
+    except Exception as fault:  # whatever it is: it must not hold up other names, and nothing is lost
+        if len(names) > 1:
+            return sum(_drain_batch(kind, [name], failed, at=at, wait=wait) for name in names)
+        log.exception("events of %s %s/%s could not be applied", *names[0])
+        failed.update(names)
+        _waiting().filter(**names[0]._asdict()).update(
+            attempts=F("attempts") + 1, detail=f"{type(fault).__name__}: {fault}"[:1000]
+        )
+        return 0
+
+
+def _drain_pods(names: Sequence[_Name], *, at: datetime, wait: bool) -> int:
+    locks.share_stream(Kind.POD)
+    by_key = {locks.name_key(name.namespace, name.name): name for name in names}
+    held = set(by_key) if wait else locks.take_free(locks.Space.POD_NAME, by_key)
+    if wait:
+        locks.take(locks.Space.POD_NAME, by_key)
+    events = _events_of([name for key, name in by_key.items() if key in held])
+    if not events:
+        return 0
+    stream = streams.of_kind(Kind.POD)
+    verdicts = pod_events.apply([_seen_pod(event) for event in events], stream, at=at)
+    _settle(events, verdicts, at=at)
+    streams.advance(Kind.POD, _applied_versions(events, verdicts, stream))
+    return len(events)
+
+
+def _drain_node(names: Sequence[_Name], *, at: datetime, wait: bool) -> int:
+    (name,) = names
+    locks.share_stream(Kind.NODE)
+    locks.take(locks.Space.NODE, [name.name])
+    return _drain_single(
+        names, Kind.NODE, lambda event, stream: node_events.apply(_seen_node(event), stream, at=at), at=at
+    )
+
+
+def _drain_quota(names: Sequence[_Name], *, at: datetime, wait: bool) -> int:
+    (name,) = names
+    locks.share_stream(Kind.QUOTA)
+    locks.take(locks.Space.NAMESPACE, [name.namespace])
+    return _drain_single(
+        names, Kind.QUOTA, lambda event, stream: quota_events.apply(_seen_quota(event), stream, at=at), at=at
+    )
+
+
+def _drain_single(
+    names: Sequence[_Name], kind: Kind, apply: Callable[[models.Event, Stream], Verdict], *, at: datetime
+) -> int:
+    events = _events_of(names)
+    if not events:
+        return 0
+    stream = streams.of_kind(kind)
+    verdicts = [apply(event, stream) for event in events]
+    _settle(events, verdicts, at=at)
+    streams.advance(kind, _applied_versions(events, verdicts, stream))
+    return len(events)
+
+
+_APPLY: dict[Kind, Callable[..., int]] = {
+    Kind.POD: _drain_pods,
+    Kind.NODE: _drain_node,
+    Kind.QUOTA: _drain_quota,
+}
+
+
+def _events_of(names: Sequence[_Name]) -> list[models.Event]:
+    """All that waits for these names, per name by version, then by arrival."""
+    if not names:
+        return []
+    kinds, namespaces, plain_names = zip(*names, strict=True)
+    triples = (
+        '("hamiacct_event"."kind", "hamiacct_event"."namespace", "hamiacct_event"."name") IN'
+        " (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]))"
+    )
+    waiting = _waiting().extra(where=[triples], params=[list(kinds), list(namespaces), list(plain_names)])
+    return list(waiting.order_by("namespace", "name", "resource_version", "id"))
+
+
+def _seen_pod(event: models.Event) -> Seen:
+    return Seen(
+        EventType(event.type),
+        event.uid,
+        event.namespace,
+        event.name,
+        event.resource_version,
+        event.history,
+        event.body,
+        replayed=event.replayed,
+    )
+
+
+def _seen_node(event: models.Event) -> SeenNode:
+    return SeenNode(
+        EventType(event.type), event.name, event.resource_version, event.history, event.body, event.replayed
+    )
+
+
+def _seen_quota(event: models.Event) -> SeenQuota:
+    return SeenQuota(
+        EventType(event.type),
+        event.namespace,
+        event.name,
+        event.resource_version,
+        event.history,
+        event.body,
+        event.replayed,
+    )
+
+
+def _settle(events: Sequence[models.Event], verdicts: Sequence[Verdict], *, at: datetime) -> None:
+    """Writes down what became of the events, in the transaction that applied them."""
+    bulk.execute(
+        "UPDATE hamiacct_event AS event SET state = v.state, rule = nullif(v.rule, ''), detail = v.detail,"
+        " settled_at = v.at FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::timestamptz[])"
+        " AS v(id, state, rule, detail, at) WHERE event.id = v.id",
+        [
+            (event.pk, EventState(verdict.outcome).value, verdict.rule or "", verdict.detail, at)
+            for event, verdict in zip(events, verdicts, strict=True)
+        ],
+    )
+
+
+def _applied_versions(
+    events: Sequence[models.Event], verdicts: Sequence[Verdict], stream: Stream
+) -> list[int]:
+    return [
+        event.resource_version
+        for event, verdict in zip(events, verdicts, strict=True)
+        if verdict.outcome is Outcome.APPLIED and event.history == stream.history
+    ]
+
+
+def replay(event_id: int, *, at: datetime) -> None:
+    """Sends a refused event through again, exempt from staleness (decision 11).
+
+    NotFound where there is no such event, Conflict where it was not refused.
+    """
+    _refused(event_id).update(state=EventState.WAITING, replayed=True, settled_at=None)
+    settle([event_id], at=at)
+
+
+def dismiss(event_id: int, *, at: datetime) -> None:
+    """Lays a refused event aside for good; NotFound and Conflict as in `replay`."""
+    _refused(event_id).update(state=EventState.DISMISSED, settled_at=at)
+
+
+def _refused(event_id: int) -> QuerySet[models.Event]:
+    found = models.Event.objects.filter(pk=event_id)
+    refused = found.filter(state=EventState.REFUSED)
+    if not refused.exists():
+        if not found.exists():
+            raise NotFound(f"no event {event_id}")
+        raise Conflict(f"event {event_id} is not refused")
+    return refused

@@ -1,0 +1,68 @@
+"""Advisory locks for things that have no row yet: a pod's name, a namespace, a node, a kind's stream.
+
+They live as long as the transaction. Several of one space are taken in the order of their numbers,
+so two transactions never wait for each other.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from enum import IntEnum
+
+from django.db import connection
+
+
+class Space(IntEnum):
+    """What kind of thing a lock number stands for."""
+
+    STREAM = 1
+    NODE = 2
+    POD_NAME = 3
+    NAMESPACE = 4
+
+
+def _number(key: str) -> int:
+    """A signed 32-bit number for the key. Two keys with one number merely wait for each other."""
+    number = zlib.crc32(key.encode())
+    return number - (1 << 32) if number >= 1 << 31 else number
+
+
+def name_key(namespace: str, name: str) -> str:
+    """The lock key of a namespaced name; `/` cannot occur in either part."""
+    return f"{namespace}/{name}"
+
+
+def take(space: Space, keys: Iterable[str]) -> None:
+    """Waits for all of `keys`."""
+    numbers = sorted({_number(key) for key in keys})
+    if numbers:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(pg_advisory_xact_lock(%s, number)) FROM unnest(%s::int[]) AS number",
+                [int(space), numbers],
+            )
+
+
+def take_free(space: Space, keys: Iterable[str]) -> set[str]:
+    """Takes those of `keys` that nobody holds, without waiting; answers which."""
+    by_number: dict[int, list[str]] = {}
+    for key in keys:
+        by_number.setdefault(_number(key), []).append(key)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT number FROM unnest(%s::int[]) AS number WHERE pg_try_advisory_xact_lock(%s, number)",
+            [sorted(by_number), int(space)],
+        )
+        return {key for (number,) in cursor.fetchall() for key in by_number[number]}
+
+
+def share_stream(kind: str) -> None:
+    """Held by everybody who applies events of a kind; the sweep of a full list waits for them."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [int(Space.STREAM), _number(kind)])
+
+
+def close_stream(kind: str) -> None:
+    """Held by the sweep of a full list: nobody applies events of the kind meanwhile."""
+    take(Space.STREAM, [kind])

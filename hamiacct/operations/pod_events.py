@@ -1,0 +1,404 @@
+"""Pod events: who lives, what each is charged, and one posting of the differences.
+
+A batch is decided in memory, event by event in the order given, and written in a constant number of
+statements. The caller holds the locks of all names in the batch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from hamiacct import config, models, rows
+from hamiacct.accounting import lifecycle
+from hamiacct.accounting.amounts import Usage
+from hamiacct.accounting.errors import Malformed
+from hamiacct.accounting.holdings import Held
+from hamiacct.accounting.lifecycle import Charge, Clock, Decision
+from hamiacct.accounting.pods import Pod, QuotaFacts
+from hamiacct.accounting.words import (
+    EventType,
+    FindingCode,
+    Outcome,
+    PodState,
+    Rule,
+    SubjectKind,
+)
+from hamiacct.kube import manifests
+from hamiacct.operations import findings, ledger
+from hamiacct.operations.findings import Found, Subject
+from hamiacct.operations.ledger import Posting
+from hamiacct.operations.streams import Stream
+
+# Raised and cleared by whoever binds; an event has no say in them.
+BINDING_CODES = frozenset((FindingCode.LABEL_TOO_LONG, FindingCode.PLACEMENT_DIFFERS))
+TIMED_CODES = frozenset(
+    (FindingCode.CLAIM_STALE, FindingCode.ALLOCATE_STUCK, FindingCode.TERMINATING_OVERDUE)
+)
+POD_CODES = frozenset(FindingCode) - findings.DEVICE_CODES - findings.QUOTA_CODES - BINDING_CODES
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One thing seen of a pod: a watch event, or an item of a full list (`listed`).
+
+    `replayed` says an operator sent it again: versions do not count then (decision 11).
+    """
+
+    type: EventType
+    uid: str
+    namespace: str
+    name: str
+    resource_version: int
+    history: int
+    manifest: Mapping[str, object]
+    listed: bool = False
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of it. `rule` is None unless it was applied."""
+
+    outcome: Outcome
+    rule: Rule | None = None
+    detail: str = ""
+
+
+STALE = Verdict(Outcome.STALE)
+
+
+@dataclass(slots=True)
+class _Account:
+    """One pod while a batch is worked through: its row, its charge, and whether either changed."""
+
+    row: models.Pod
+    charge: Charge
+    is_new: bool = False
+    changed: bool = False
+    oddities: tuple[Found, ...] = ()
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether its end is final: a DELETED event was seen."""
+        return self.row.ended_by == Rule.DELETED
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The pods of the names that are locked, and the postings decided so far."""
+
+    stream: Stream
+    at: datetime
+    accounts: dict[str, _Account]
+    by_name: dict[tuple[str, str], set[str]]
+    postings: list[Posting] = field(default_factory=list)
+
+    def add(self, account: _Account) -> None:
+        self.accounts[account.row.uid] = account
+        self.by_name[account.row.namespace, account.row.name].add(account.row.uid)
+
+
+def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
+    """Applies what was seen, in the order given; one verdict each (decisions 3 to 8, 11, 26, 32).
+
+    One that cannot be read is refused with its reason; the next goes on.
+    """
+    batch = _load({(one.namespace, one.name) for one in seen}, {one.uid for one in seen}, stream, at)
+    verdicts = [_apply_one(batch, one) for one in seen]
+    _write(batch)
+    return verdicts
+
+
+def _load(names: Iterable[tuple[str, str]], uids: Iterable[str], stream: Stream, at: datetime) -> _Batch:
+    """The pods of these names and uids with what they hold, locked."""
+    namespaces, plain_names = zip(*sorted(names), strict=True)
+    pods = models.Pod.objects.extra(  # two arrays joined pairwise, which the ORM cannot say
+        where=[
+            '(("hamiacct_pod"."namespace", "hamiacct_pod"."name") IN'
+            ' (SELECT * FROM unnest(%s::text[], %s::text[])) OR "hamiacct_pod"."uid" = ANY(%s))'
+        ],
+        params=[list(namespaces), list(plain_names), sorted(uids)],
+    )
+    locked = list(pods.select_for_update(no_key=True).order_by("uid"))
+    held = held_by([row.uid for row in locked])
+    batch = _Batch(stream, at, {}, defaultdict(set))
+    for row in locked:
+        batch.add(_Account(row, rows.charge_of(row, held.get(row.uid, Usage()))))
+    return batch
+
+
+def held_by(uids: Sequence[str]) -> dict[str, Held]:
+    """What the entries of each of these pods hold; pods without entries are left out."""
+    entries: dict[str, list[models.UsageEntry]] = defaultdict(list)
+    for entry in models.UsageEntry.objects.filter(pod_id__in=uids).select_related("device"):
+        entries[entry.pod_id].append(entry)
+    return {uid: rows.held_of(own) for uid, own in entries.items()}
+
+
+def _apply_one(batch: _Batch, seen: Seen) -> Verdict:
+    if seen.history < batch.stream.history:
+        return STALE
+    account = batch.accounts.get(seen.uid)
+    if seen.type is EventType.DELETED:
+        return _delete(batch, seen, account)
+    if _is_stale(batch.stream, seen, account):
+        return STALE
+    try:
+        pod = manifests.pod_from_manifest(seen.manifest, config.vendors())
+    except Malformed as fault:
+        return Verdict(
+            Outcome.REFUSED, None, f"{fault.pointer}: {fault.detail}" if fault.pointer else fault.detail
+        )
+    if account is None:
+        account = _new_account(batch, seen)
+    if _is_succeeded(batch, seen):
+        decision = lifecycle.ended(account.charge, Rule.SUPERSEDED)
+    else:
+        _end_predecessors(batch, seen)
+        stored = None if account.is_new else _as_known(account, batch.stream)
+        decision = lifecycle.decide(stored, pod, config.vendor_by_key(), config.charge_policy())
+    _record(batch, account, seen, decision, pod)
+    return Verdict(Outcome.APPLIED, decision.rule)
+
+
+def _is_stale(stream: Stream, seen: Seen, account: _Account | None) -> bool:
+    """Whether something newer is known already (decisions 7 and 8)."""
+    counts = account is not None and account.row.history == stream.history
+    if counts and account is not None and account.is_deleted:
+        return True
+    if seen.replayed:
+        return False
+    if counts and account is not None:
+        row = account.row
+        if seen.resource_version <= row.resource_version:
+            return True
+        return row.ended_by == Rule.ABSENT and seen.resource_version <= row.ended_version and not seen.listed
+    return not seen.listed and seen.resource_version <= stream.listed_version(seen.namespace)
+
+
+def _as_known(account: _Account, stream: Stream) -> Charge:
+    """The charge an event starts from. A new history forgets that inits were done: the list tells anew."""
+    if account.row.history == stream.history:
+        return account.charge
+    return replace(account.charge, inits_released=False)
+
+
+def _delete(batch: _Batch, seen: Seen, account: _Account | None) -> Verdict:
+    """A pod's DELETED event is final and never stale; a repeated one is (decision 7)."""
+    if account is not None and account.is_deleted:
+        return STALE
+    if account is None:
+        account = _new_account(batch, seen)
+        account.row.resource_version = 0  # its last living version was not seen
+    decision = lifecycle.ended(account.charge, Rule.DELETED)
+    _record(batch, account, seen, decision, None)
+    return Verdict(Outcome.APPLIED, Rule.DELETED)
+
+
+def _new_account(batch: _Batch, seen: Seen) -> _Account:
+    """A pod the books have not heard of; its row is written with its first decision, never half-born."""
+    row = models.Pod(
+        uid=seen.uid,
+        namespace=seen.namespace,
+        name=seen.name,
+        state=PodState.UNSCHEDULED,
+        rule=Rule.UNCHANGED,
+        resource_version=seen.resource_version,
+        history=batch.stream.history,
+        changed_at=batch.at,
+    )
+    account = _Account(row, Charge(), is_new=True)
+    batch.add(account)
+    return account
+
+
+def _others(batch: _Batch, seen: Seen) -> list[_Account]:
+    """The other pods that have or had this name, in the current history."""
+    return [
+        batch.accounts[uid]
+        for uid in sorted(batch.by_name[seen.namespace, seen.name])
+        if uid != seen.uid and batch.accounts[uid].row.history == batch.stream.history
+    ]
+
+
+def _is_succeeded(batch: _Batch, seen: Seen) -> bool:
+    """Whether another pod took over the name at a higher version (decision 7)."""
+    return any(other.row.resource_version > seen.resource_version for other in _others(batch, seen))
+
+
+def _end_predecessors(batch: _Batch, seen: Seen) -> None:
+    """Ends the living pods whose name this one took over."""
+    for other in _others(batch, seen):
+        if not other.is_deleted and other.row.ended_by != Rule.SUPERSEDED:
+            decision = lifecycle.ended(other.charge, Rule.SUPERSEDED)
+            _post(batch, other, decision, f"pod {seen.uid} took over the name", seen.resource_version)
+            _end_row(other, decision, seen.resource_version, batch.at)
+
+
+def end_absent(uids: Sequence[str], version: int, stream: Stream, *, at: datetime) -> None:
+    """Ends pods that the full list at `version` does not hold; the caller holds the locks of their names."""
+    locked = list(models.Pod.objects.filter(uid__in=uids).select_for_update(no_key=True).order_by("uid"))
+    held = held_by(uids)
+    batch = _Batch(stream, at, {}, defaultdict(set))
+    for row in locked:
+        account = _Account(row, rows.charge_of(row, held.get(row.uid, Usage())))
+        batch.add(account)
+        decision = lifecycle.ended(account.charge, Rule.ABSENT)
+        _post(batch, account, decision, f"not in the full list at version {version}", version)
+        _end_row(account, decision, version, at)
+    _write(batch)
+
+
+def _record(batch: _Batch, account: _Account, seen: Seen, decision: Decision, pod: Pod | None) -> None:
+    """Moves the account on to the decision; `pod` is None where the event shows nothing that counts."""
+    if decision.charge.ended_by is not None:
+        old = rows.quota_facts_of(account.row)
+        if pod is not None:
+            _show(account.row, pod, seen, batch)
+        _post(batch, account, decision, _reason(seen), seen.resource_version, old)
+        _end_row(account, decision, seen.resource_version, batch.at)
+        account.row.history = batch.stream.history
+        return
+    assert pod is not None
+    row, old = account.row, rows.quota_facts_of(account.row)
+    _show(row, pod, seen, batch)
+    _post(batch, account, decision, _reason(seen), seen.resource_version, old)
+    row.state, row.rule = decision.state, decision.rule
+    row.ended_by, row.ended_version, row.ended_at = "", 0, None
+    timed, look_again = lifecycle.timed_oddities(_clock_of(row), batch.at.timestamp())
+    row.look_again_at = datetime.fromtimestamp(look_again, UTC) if look_again is not None else None
+    account.oddities = tuple(Found(one.code, one.detail, one.key) for one in (*decision.oddities, *timed))
+
+
+def _reason(seen: Seen) -> str:
+    """What made the books look at the pod."""
+    if seen.listed:
+        return f"full list, version {seen.resource_version}"
+    again = " replayed" if seen.replayed else ""
+    return f"{seen.type} event{again}, version {seen.resource_version}"
+
+
+def _end_row(account: _Account, decision: Decision, version: int, at: datetime) -> None:
+    row = account.row
+    row.state, row.rule = PodState.ENDED, decision.rule
+    row.ended_by, row.ended_version, row.ended_at = decision.rule, version, at
+    row.look_again_at = None
+    account.oddities = ()
+
+
+def _show(row: models.Pod, pod: Pod, seen: Seen, batch: _Batch) -> None:
+    """Copies what was seen into the row."""
+    facts = pod.quota_facts
+    row.resource_version = (
+        max(row.resource_version, seen.resource_version)
+        if row.history == batch.stream.history
+        else seen.resource_version
+    )
+    row.history = batch.stream.history
+    row.node, row.vgpu_node, row.vgpu_time = pod.node_name, pod.vgpu_node, pod.vgpu_time
+    row.phase = pod.phase
+    row.deletion_timestamp = pod.deletion_timestamp
+    row.deletion_grace_seconds = pod.deletion_grace_seconds
+    row.containers = rows.containers_json(pod.containers)
+    row.priority_class = facts.priority_class
+    row.active_deadline_seconds = facts.active_deadline_seconds
+    row.best_effort = facts.best_effort
+    row.cross_namespace_affinity = facts.cross_namespace_affinity
+    row.bind_phase, row.bind_time = pod.bind_phase[:63], pod.bind_time
+    row.scheduler_name = pod.scheduler_name
+    row.labels, row.annotations = dict(pod.labels), dict(pod.annotations)
+
+
+def _post(
+    batch: _Batch,
+    account: _Account,
+    decision: Decision,
+    reason: str,
+    version: int,
+    old_facts: QuotaFacts | None = None,
+) -> None:
+    """Takes the decided charge over, and remembers the difference to be posted.
+
+    `old_facts` are what quotas saw of the pod before, where that may differ from its row by now.
+    """
+    row, charge = account.row, decision.charge
+    new_facts = rows.quota_facts_of(row)
+    batch.postings.append(
+        Posting(
+            row.uid,
+            row.namespace,
+            account.charge.usage,
+            charge.usage,
+            decision.rule,
+            reason,
+            version,
+            old_facts or new_facts,
+            new_facts,
+        )
+    )
+    if charge.allocations != account.charge.allocations:
+        row.allocations = rows.allocations_json(charge.allocations)
+    row.inits_released, row.charged_as = charge.inits_released, charge.charged_as
+    row.changed_at = batch.at
+    account.charge, account.changed = charge, True
+
+
+def _clock_of(row: models.Pod) -> Clock:
+    """The times a stored pod carries."""
+    deletion = None
+    if row.deletion_timestamp:
+        deletion = datetime.fromisoformat(row.deletion_timestamp).timestamp()
+    return Clock(PodState(row.state), row.vgpu_time, row.bind_phase, row.bind_time, deletion)
+
+
+ROW_FIELDS = [
+    "node", "vgpu_node", "vgpu_time", "phase", "state", "inits_released", "charged_as", "rule",
+    "resource_version", "history", "ended_by", "ended_version", "ended_at", "deletion_timestamp",
+    "deletion_grace_seconds", "containers", "allocations", "priority_class", "active_deadline_seconds",
+    "best_effort", "cross_namespace_affinity", "bind_phase", "bind_time", "scheduler_name", "labels",
+    "annotations", "changed_at", "look_again_at", "namespace", "name",
+]  # fmt: skip
+
+
+def _write(batch: _Batch) -> None:
+    """Writes the changed rows, then the postings, then what is odd."""
+    changed = [account for _, account in sorted(batch.accounts.items()) if account.changed]
+    if not changed:
+        return
+    models.Pod.objects.bulk_create(
+        [account.row for account in changed],
+        update_conflicts=True,
+        unique_fields=["uid"],
+        update_fields=ROW_FIELDS,
+    )
+    ledger.post(batch.postings, at=batch.at)
+    findings.sync({subject_of(account.row): account.oddities for account in changed}, POD_CODES, at=batch.at)
+
+
+def subject_of(row: models.Pod) -> Subject:
+    """A pod as the subject of findings."""
+    return Subject(
+        SubjectKind.POD,
+        row.uid,
+        node=row.vgpu_node or row.node,
+        namespace=row.namespace,
+        name=row.name,
+        uid=row.uid,
+    )
+
+
+def look_again(*, at: datetime, limit: int) -> int:
+    """Raises and clears what only time tells, for pods whose time has come; answers how many it looked at."""
+    due = models.Pod.objects.filter(look_again_at__lte=at, ended_by="").order_by("uid")
+    looked = list(due.select_for_update(no_key=True, skip_locked=True)[:limit])
+    wanted: dict[Subject, tuple[Found, ...]] = {}
+    for row in looked:
+        timed, again = lifecycle.timed_oddities(_clock_of(row), at.timestamp())
+        row.look_again_at = datetime.fromtimestamp(again, UTC) if again is not None else None
+        wanted[subject_of(row)] = tuple(Found(one.code, one.detail, one.key) for one in timed)
+    models.Pod.objects.bulk_update(looked, ["look_again_at"])
+    findings.sync(wanted, TIMED_CODES, at=at)
+    return len(looked)

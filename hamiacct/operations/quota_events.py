@@ -1,0 +1,116 @@
+"""ResourceQuota events: a quota's limits and its own usage change in one step.
+
+The namespace's lock is taken first, so no pod is posted meanwhile and no gap reads as unlimited.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from hamiacct import config, models, rows
+from hamiacct.accounting.amounts import Amount
+from hamiacct.accounting.errors import Malformed
+from hamiacct.accounting.quota import Quota, selects
+from hamiacct.accounting.words import EventType, Outcome
+from hamiacct.kube import manifests
+from hamiacct.operations import findings
+from hamiacct.operations.pod_events import STALE, Verdict
+from hamiacct.operations.streams import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class SeenQuota:
+    """One thing seen of a ResourceQuota: a watch event or an item of a full list."""
+
+    type: EventType
+    namespace: str
+    name: str
+    resource_version: int
+    history: int
+    manifest: Mapping[str, object]
+    replayed: bool = False
+
+
+def apply(seen: SeenQuota, stream: Stream, *, at: datetime) -> Verdict:
+    """Applies one event under the namespace's lock, in the caller's transaction (decisions 8 and 16)."""
+    row = (
+        models.ResourceQuota.objects.filter(namespace=seen.namespace, name=seen.name)
+        .select_for_update(no_key=True)
+        .first()
+    )
+    if seen.history < stream.history:
+        return STALE
+    is_current = row is not None and row.history == stream.history
+    if row is not None and is_current and not seen.replayed and seen.resource_version <= row.resource_version:
+        return STALE
+    deleted = seen.type is EventType.DELETED
+    if deleted:
+        quota = Quota(seen.namespace, seen.name, seen.resource_version)
+    else:
+        try:
+            quota = manifests.quota_from_manifest(seen.manifest, config.vendors())
+        except Malformed as fault:
+            return Verdict(
+                Outcome.REFUSED, None, f"{fault.pointer}: {fault.detail}" if fault.pointer else fault.detail
+            )
+    row = row or models.ResourceQuota(namespace=seen.namespace, name=seen.name)
+    row.resource_version, row.history, row.deleted = seen.resource_version, seen.history, deleted
+    _take_over(row, quota)
+    row.save()
+    _count(row)
+    findings.look_at_quotas([row.pk], at=at)
+    return Verdict(Outcome.APPLIED)
+
+
+def forget(quota_ids: Sequence[int], version: int, stream: Stream, *, at: datetime) -> None:
+    """Quotas that a full list does not hold: gone, as if deleted at its version; namespaces are locked."""
+    gone = models.ResourceQuota.objects.filter(pk__in=quota_ids).order_by("namespace", "name")
+    for row in gone.select_for_update(no_key=True):
+        row.resource_version, row.history, row.deleted = version, stream.history, True
+        _take_over(row, Quota(row.namespace, row.name, version))
+        row.save()
+        _count(row)
+    findings.look_at_quotas(quota_ids, at=at)
+
+
+def _take_over(row: models.ResourceQuota, quota: Quota) -> None:
+    row.limits = [asdict(limit) for limit in quota.limits]
+    row.requests_keys = dict(quota.requests_keys)
+    row.not_enforced = [asdict(item) for item in quota.not_enforced]
+    row.requirements = [asdict(requirement) for requirement in quota.requirements]
+    row.unknown_scopes = list(quota.unknown_scopes)
+
+
+def _count(row: models.ResourceQuota) -> None:
+    """Makes the quota's own usage the sum over the pods it selects; a deleted one counts nothing."""
+    models.QuotaUsage.objects.filter(quota=row).delete()
+    models.QuotaUsage.objects.bulk_create(
+        [
+            models.QuotaUsage(quota=row, vendor=vendor, memory_mib=total.memory_mib, cores=total.cores)
+            for vendor, total in sorted(usage_of(row).items())
+        ]
+    )
+
+
+def usage_of(row: models.ResourceQuota) -> dict[str, Amount]:
+    """What the pods a quota selects hold, per vendor, summed from their entries."""
+    totals: dict[str, Amount] = defaultdict(Amount)
+    if row.deleted:
+        return totals
+    requirements = rows.requirements_of(row)
+    entries = models.UsageEntry.objects.filter(pod__namespace=row.namespace).select_related("pod")
+    for entry in entries.only(
+        "vendor",
+        "memory_mib",
+        "quota_cores",
+        "pod__priority_class",
+        "pod__active_deadline_seconds",
+        "pod__best_effort",
+        "pod__cross_namespace_affinity",
+    ):
+        if selects(requirements, rows.quota_facts_of(entry.pod)):
+            totals[entry.vendor] = totals[entry.vendor].plus(Amount(0, entry.memory_mib, entry.quota_cores))
+    return totals

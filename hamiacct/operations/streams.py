@@ -1,0 +1,69 @@
+"""Each kind's stream of versions: its history, what was applied of it, its full lists (decision 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+
+from hamiacct import models
+from hamiacct.accounting.words import Kind
+
+EVERYWHERE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A kind's history, and by scope ("" is the whole cluster) the version of the last full list of it."""
+
+    kind: Kind
+    history: int
+    applied_version: int
+    listed: dict[str, int]
+
+    def listed_version(self, namespace: str) -> int:
+        """The version of the last full list that would have held an object of this namespace; 0: none."""
+        return max(self.listed.get(EVERYWHERE, 0), self.listed.get(namespace, 0))
+
+
+def of_kind(kind: Kind) -> Stream:
+    """The stream as it is now; marks of an older history do not count."""
+    feed = models.Feed.objects.get(kind=kind)
+    marks = models.ListMark.objects.filter(kind=kind, history=feed.history)
+    return Stream(kind, feed.history, feed.applied_version, dict(marks.values_list("namespace", "version")))
+
+
+def histories() -> dict[str, int]:
+    """The current history of every kind."""
+    return dict(models.Feed.objects.values_list("kind", "history"))
+
+
+def advance(kind: Kind, versions: Iterable[int]) -> None:
+    """Remembers the highest version applied. Called last: every drain of the kind writes this row."""
+    highest = max(versions, default=0)
+    if highest:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE hamiacct_feed SET applied_version = %s WHERE kind = %s AND applied_version < %s",
+                [highest, kind, highest],
+            )
+
+
+def begin_history(kind: Kind) -> None:
+    """A restored cluster: old versions and old tombstones no longer count."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE hamiacct_feed SET history = history + 1, applied_version = 0 WHERE kind = %s", [kind]
+        )
+
+
+def mark_listed(kind: Kind, namespace: str, version: int, *, at: datetime) -> None:
+    """A full list of the scope has been applied at this version."""
+    history = models.Feed.objects.get(kind=kind).history
+    models.ListMark.objects.update_or_create(
+        kind=kind, namespace=namespace, defaults={"history": history, "version": version, "at": at}
+    )
+    if namespace == EVERYWHERE:
+        models.Feed.objects.filter(kind=kind).update(listed_at=at)

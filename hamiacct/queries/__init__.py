@@ -1,0 +1,1 @@
+"""Reads. They never write and never open a transaction."""

@@ -1,0 +1,193 @@
+"""Why a pod's charge is what it is: the fold's own steps, then the ledger's lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hamiacct import config, models, rows
+from hamiacct.accounting.amounts import Usage
+from hamiacct.accounting.errors import NotFound
+from hamiacct.accounting.footprint import Footprint
+from hamiacct.accounting.holdings import Held, Step, steps_of_pod
+from hamiacct.accounting.lifecycle import Decision, decide, gate_is_open
+from hamiacct.accounting.pods import Container, ContainerClass, DeviceKey, Pod
+from hamiacct.accounting.words import ChargedAs, PodState, Rule
+from hamiacct.queries import ledger
+from hamiacct.queries.ledger import Line
+from hamiacct.queries.quotas import apiserver_charge
+from hamiacct.queries.requests import as_allocations
+
+LEDGER_LINES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """Which pod is explained."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The fold step by step, its two readings, which of them is charged, and why.
+
+    `apiserver` is what a ResourceQuota would be charged by the apiserver, by `requests.<name>`.
+    """
+
+    pod: PodName
+    steps: tuple[Step, ...]
+    effective: Held
+    steady: Held
+    charged: Held
+    rule: Rule | None
+    sentence: str
+    ledger: tuple[Line, ...] = ()
+    apiserver: Mapping[str, int] = field(default_factory=dict)
+
+
+def of_pod(uid: str) -> Explanation:
+    """The explanation of a stored pod. NotFound where the books do not know it."""
+    row = models.Pod.objects.filter(uid=uid).first()
+    if row is None:
+        raise NotFound(f"no pod with uid {uid}")
+    containers, allocations = rows.containers_of(row), rows.allocations_of(row)
+    steps = steps_of_pod(containers, allocations, config.vendor_by_key(), config.annotation_layout())
+    footprint: Footprint[DeviceKey] = steps[-1].footprint if steps else Footprint()
+    charged = rows.held_of(row.entries.select_related("device"))
+    lines = tuple(
+        ledger.line_of(line)
+        for line in models.LedgerEntry.objects.filter(pod_uid=uid).order_by("seq")[:LEDGER_LINES]
+    )
+    sentence = _sentence(
+        containers,
+        footprint,
+        Rule(row.rule),
+        PodState(row.state),
+        ChargedAs(row.charged_as),
+        row.inits_released,
+    )
+    return Explanation(
+        PodName(row.uid, row.namespace, row.name),
+        steps,
+        footprint.effective,
+        footprint.steady,
+        charged,
+        Rule(row.rule),
+        sentence,
+        lines,
+    )
+
+
+def of_manifest(pod: Pod) -> Explanation:
+    """The explanation of a pod that need not exist: by its allocation if it has one, else by its requests."""
+    from_requests = not pod.allocations and not pod.faults
+    seen = as_allocations(pod, config.vendors()) if from_requests else pod
+    vendors, policy = config.vendor_by_key(), config.charge_policy()
+    decision: Decision = decide(None, seen, vendors, policy)
+    steps = steps_of_pod(seen.containers, seen.allocations, vendors, policy.layout)
+    footprint: Footprint[DeviceKey] = steps[-1].footprint if steps else Footprint()
+    if from_requests:
+        sentence = _of_requests(footprint)
+    else:
+        sentence = _sentence(
+            seen.containers,
+            footprint,
+            decision.rule,
+            decision.state,
+            decision.charge.charged_as,
+            decision.charge.inits_released,
+        )
+    return Explanation(
+        PodName(pod.uid, pod.namespace, pod.name),
+        steps,
+        footprint.effective,
+        footprint.steady,
+        footprint.effective if from_requests else decision.charge.usage,
+        None if from_requests else decision.rule,
+        sentence,
+        (),
+        {f"requests.{name}": amount for name, amount in apiserver_charge(pod.containers).items()},
+    )
+
+
+def _amounts(held: Held) -> str:
+    """Totals in words."""
+    total = held.total
+    return f"{total.memory_mib} MiB, {total.cores} cores and {total.slots} slots"
+
+
+def _winner(footprint: Footprint[DeviceKey]) -> str:
+    """Which term of the formula is the larger one, in memory."""
+    peak, steady = footprint.peak.total.memory_mib, footprint.steady.total.memory_mib
+    if not len(footprint.peak):
+        return "apps and sidecars together"
+    if peak > steady:
+        return "an init container with the sidecars declared before it"
+    if peak < steady:
+        return "apps and sidecars together"
+    return "inits at their peak and apps with sidecars alike"
+
+
+def _of_requests(footprint: Footprint[DeviceKey]) -> str:
+    """The sentence of a pod without allocation."""
+    if not len(footprint.effective):
+        return "It asks for nothing that is managed here."
+    return (
+        f"It would be charged {_amounts(footprint.effective)}, set by {_winner(footprint)}; "
+        f"once its inits are done, {_amounts(footprint.steady)}."
+    )
+
+
+_ENDED = {
+    Rule.TERMINAL: "its phase is terminal",
+    Rule.DELETED: "it was deleted",
+    Rule.ABSENT: "a full list did not hold it",
+    Rule.SUPERSEDED: "another pod took over its name",
+    Rule.RELEASED: "it was released",
+}
+
+
+def _sentence(
+    containers: tuple[Container, ...],
+    footprint: Footprint[DeviceKey],
+    rule: Rule,
+    state: PodState,
+    charged_as: ChargedAs,
+    inits_released: bool,
+) -> str:
+    """In one line why the number is what it is."""
+    if state is PodState.ENDED:
+        return f"Nothing is charged: {_ENDED.get(rule, 'it ended')}."
+    if charged_as is ChargedAs.NOTHING or not len(footprint.effective):
+        return "Nothing is charged: it carries no allocation on a node."
+    if charged_as is ChargedAs.STEADY:
+        why = "apps and sidecars; every regular init container exited 0 and its memory was given back"
+        if all(container.kind is not ContainerClass.INIT for container in containers):
+            why = "apps and sidecars; no init container runs to completion"
+        sentence = f"Charged {_amounts(footprint.steady)}: {why}."
+    else:
+        sentence = f"Charged {_amounts(footprint.effective)}, set by {_winner(footprint)}"
+        if any(container.kind is ContainerClass.INIT for container in containers):
+            sentence += _holding(containers, footprint, inits_released)
+        sentence += "."
+    if rule is Rule.TERMINATING:
+        sentence += " It is being deleted and keeps its charge until it is gone."
+    return sentence
+
+
+def _holding(containers: tuple[Container, ...], footprint: Footprint[DeviceKey], inits_released: bool) -> str:
+    """What the charge waits for, and what comes back then."""
+    if inits_released:
+        return "; an init container runs again"
+    back: Held = Usage(footprint.effective.minus(footprint.steady).items())
+    waits = ", ".join(
+        f"{container.name} ({container.run})"
+        for container in containers
+        if container.kind is ContainerClass.INIT and container.run != "succeeded"
+    )
+    if gate_is_open(containers):
+        return "; an annotation that cannot be read holds the shrink"
+    return f"; held until {waits} exits 0, then {back.total.memory_mib} MiB come back"

@@ -1,0 +1,121 @@
+"""Rows to accounting types and back. Reads rows that are already loaded; writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hamiacct import models
+from hamiacct.accounting.amounts import Amount, Usage
+from hamiacct.accounting.holdings import Held
+from hamiacct.accounting.lifecycle import Charge
+from hamiacct.accounting.pods import (
+    Allocation,
+    Container,
+    ContainerClass,
+    DeviceKey,
+    QuotaFacts,
+    Row,
+    Run,
+)
+from hamiacct.accounting.quota import ScopeRequirement
+from hamiacct.accounting.words import ChargedAs, Rule
+
+
+def amount_of(entry: models.UsageEntry) -> Amount:
+    """What one usage entry holds."""
+    return Amount(entry.slots, entry.memory_mib, entry.cores, entry.core_set)
+
+
+def key_of(entry: models.UsageEntry) -> DeviceKey:
+    """The device an entry is on; its `device` must be loaded."""
+    return DeviceKey(entry.device.node, entry.device.uuid, entry.vendor)
+
+
+def held_of(entries: Iterable[models.UsageEntry]) -> Held:
+    """What the entries of one pod hold, by device."""
+    return Usage({key_of(entry): amount_of(entry) for entry in entries})
+
+
+def containers_json(containers: Sequence[Container]) -> list[dict[str, Any]]:
+    """Containers as stored; their position is their place in the list."""
+    return [
+        {
+            "name": container.name,
+            "class": container.kind.value,
+            "run": container.run.value,
+            "limits": dict(container.limits),
+            "requests": dict(container.requests),
+            "privileged": container.privileged,
+        }
+        for container in containers
+    ]
+
+
+def containers_of(row: models.Pod) -> tuple[Container, ...]:
+    """The containers of a stored pod, in position order."""
+    return tuple(
+        Container(
+            position,
+            stored["name"],
+            ContainerClass(stored["class"]),
+            Run(stored["run"]),
+            stored["limits"],
+            stored["requests"],
+            stored["privileged"],
+        )
+        for position, stored in enumerate(row.containers)
+    )
+
+
+def allocations_json(allocations: Mapping[str, Allocation]) -> dict[str, Any]:
+    """Allocations as stored, by vendor key."""
+    return {
+        key: {
+            "node": allocation.node,
+            "groups": [[list(row) for row in rows] for rows in allocation.groups],
+            "slots_per_row": allocation.slots_per_row,
+            "text": allocation.text,
+        }
+        for key, allocation in allocations.items()
+    }
+
+
+def allocations_of(row: models.Pod) -> dict[str, Allocation]:
+    """The last good allocation per vendor of a stored pod."""
+    return {
+        key: Allocation(
+            key,
+            stored["node"],
+            tuple(tuple(Row(*fields) for fields in rows) for rows in stored["groups"]),
+            stored["slots_per_row"],
+            stored["text"],
+        )
+        for key, stored in row.allocations.items()
+    }
+
+
+def charge_of(row: models.Pod, held: Held) -> Charge:
+    """What the books hold for a stored pod whose entries are `held`."""
+    return Charge(
+        held,
+        ChargedAs(row.charged_as),
+        row.inits_released,
+        allocations_of(row),
+        Rule(row.ended_by) if row.ended_by else None,
+    )
+
+
+def quota_facts_of(row: models.Pod) -> QuotaFacts:
+    """The fields of a stored pod that quota scopes look at."""
+    return QuotaFacts(
+        row.priority_class, row.active_deadline_seconds, row.best_effort, row.cross_namespace_affinity
+    )
+
+
+def requirements_of(row: models.ResourceQuota) -> tuple[ScopeRequirement, ...]:
+    """The scope conditions of a stored quota."""
+    return tuple(
+        ScopeRequirement(stored["scope"], stored["operator"], tuple(stored["values"]))
+        for stored in row.requirements
+    )

@@ -1,0 +1,40 @@
+"""Celery tasks: each makes one call. A message carries nothing; what to do is in the database."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.utils import timezone
+
+from hamiacct.celery import app, woken
+from hamiacct.operations import inbox, sweeping
+
+
+@app.task
+def drain_inbox() -> int:
+    """Applies what waits. The wake-up is taken down first, so whoever comes later wakes again."""
+    woken()
+    return inbox.drain(at=timezone.now())
+
+
+@app.task
+def sweep_inbox() -> int:
+    """Applies what was left waiting: by a lost wake-up, a killed worker, a lock held too long."""
+    return inbox.drain(at=timezone.now())
+
+
+@app.task
+def sweep_findings() -> int:
+    """Raises and clears what only time tells."""
+    return sweeping.look_at_the_clock(at=timezone.now())
+
+
+@app.task
+def sweep_old() -> int:
+    """Deletes settled events and tombstones that are too old to keep."""
+    return sweeping.forget_the_old(keep_days=settings.HAMIACCT.keep_events_days, at=timezone.now())
+
+
+@app.task
+def ensure_partitions() -> int:
+    """Makes the ledger's partitions of the months to come."""
+    return sweeping.ensure_partitions(at=timezone.now())
