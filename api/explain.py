@@ -24,6 +24,7 @@ from hamiacct.kube import manifests
 from hamiacct.queries import explanations
 
 MAX_BODY_BYTES = 8 * bodies.MIB
+UNNAMED = "unnamed"
 
 
 class StepSerializer(serializers.Serializer[Any]):
@@ -144,9 +145,14 @@ class Explain(Endpoint):
 
 
 def _pod_of(document: object) -> pods.Pod:
+    """The pod in a body. One that does not exist yet may lack what only the apiserver gives: a name."""
     if not isinstance(document, dict) or not isinstance(document.get("pod"), dict):
         raise Malformed("the body must be an object with a pod, itself an object", "/pod")
+    manifest = document["pod"]
+    metadata = manifest.get("metadata") or {}
+    if isinstance(metadata, dict) and not metadata.get("name"):
+        manifest = {**manifest, "metadata": {**metadata, "name": UNNAMED}}
     try:
-        return manifests.pod_from_manifest(document["pod"], config.vendors())
+        return manifests.pod_from_manifest(manifest, config.vendors())
     except Malformed as error:
         raise Malformed(error.detail, f"/pod{error.pointer}") from error

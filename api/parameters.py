@@ -18,7 +18,7 @@ from drf_spectacular.utils import OpenApiParameter
 from api.errors import BadRequest, Fault, escaped
 
 INT64_MAX = 2**63 - 1
-MAX_TEXT = 600
+MAX_TEXT = 5000  # a cursor holds two names of 253 characters, escaped
 
 
 @dataclass(frozen=True, slots=True)

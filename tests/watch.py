@@ -43,16 +43,19 @@ def pod(
 ) -> dict[str, Any]:
     """A bound pod; each group is one container's part of its allocation, the first `inits` being inits.
 
-    pod("web", "GPU-a 2048 10", inits=0)            one container on one card
+    A container asks for as many cards as it has, unless `requests` says otherwise.
+
+    pod("web", "GPU-a 2048 10")                     one container on one card
     pod("web", "", "GPU-a 2048 10 + GPU-b 1024 0")  the second of two containers, on two cards
     """
-    containers = [{"name": f"c{index}"} for index in range(len(groups) or 1)]
-    for container, limits in zip(containers, requests, strict=False):
-        container["resources"] = {"limits": limits}  # type: ignore[assignment]
     parts = [[entry.split() for entry in group.split("+") if entry.strip()] for group in groups]
     text = "".join(
         "".join(f"{uuid},NVIDIA,{memory},{cores}:" for uuid, memory, cores in part) + ";" for part in parts
     )
+    asked = requests or [{"nvidia.com/gpu": str(len(part))} if part else {} for part in parts]
+    containers = [
+        {"name": f"c{number}", "resources": {"limits": one}} for number, one in enumerate(asked or [{}])
+    ]
     told = {"hami.io/vgpu-node": node, ALLOCATED: text} if groups else {}
     return {
         "kind": "Pod",

@@ -101,6 +101,12 @@ def test_a_uuid_may_hold_any_character(api: APIClient, send: Callable[..., Any],
     assert api.get(f"/api/v1/nodes/n1/devices/{quote(uuid, safe='')}").json()["uuid"] == uuid
 
 
+def test_a_cursor_holds_the_longest_names(send: Callable[..., Any], listed: Listed) -> None:
+    name, uuids = "n" * 253, [letter * 253 for letter in "äöü"]
+    send(node(name, *(card(uuid) for uuid in uuids)))
+    assert [one["uuid"] for one in listed("/api/v1/devices")] == uuids
+
+
 def test_the_suffix_of_an_old_mig_uuid_is_ignored(api: APIClient, _a_few_devices: None) -> None:
     assert api.get("/api/v1/nodes/n1/devices/GPU-a[0-1]").json()["uuid"] == "GPU-a"
 

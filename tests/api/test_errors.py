@@ -10,7 +10,9 @@ from rest_framework.test import APIClient
 
 from api import errors, nodes, problems
 from api.errors import Fault
+from devservers.pytest_plugin import OPERATOR_TOKEN
 from hamiacct.accounting import errors as accounting
+from tests.conftest import client_with
 
 pytestmark = pytest.mark.django_db
 
@@ -77,8 +79,9 @@ def lost_database() -> Iterator[None]:
         yield
 
 
-def test_a_database_that_went_away(api: APIClient, lost_database: None) -> None:
-    response = api.get("/api/v1/pods")
+@pytest.mark.parametrize("token", [OPERATOR_TOKEN, "one that the database would have to be asked about"])
+def test_a_database_that_went_away(lost_database: None, token: str) -> None:
+    response = client_with(token).get("/api/v1/pods")
     assert_problem(response, problems.UNAVAILABLE)
     assert int(response.headers["Retry-After"]) > 0
 

@@ -67,7 +67,16 @@ def test_or_from_its_requests_and_as_the_apiserver_sees_it(api: APIClient) -> No
     assert found["apiserver"] == {"requests.nvidia.com/gpu": 1, "requests.nvidia.com/gpumem": 20480}
 
 
-@pytest.mark.parametrize("body", [{}, [], {"pod": None}, {"pod": []}, None])
+@pytest.mark.parametrize("metadata", [None, {}, {"generateName": "web-"}, {"name": ""}])
+def test_a_template_has_no_name_yet(api: APIClient, metadata: Any) -> None:
+    response = api.post(
+        "/api/v1/explain", {"pod": {"metadata": metadata, "spec": {"containers": [{"name": "c"}]}}}
+    )
+    assert response.status_code == 200
+    assert response.json()["charged"] == []
+
+
+@pytest.mark.parametrize("body", [{}, [], {"pod": None}, {"pod": []}, "pod"])
 def test_a_body_without_a_pod_is_malformed(api: APIClient, body: Any) -> None:
     assert api.post("/api/v1/explain", body, format="json").status_code == 400
 
