@@ -16,7 +16,8 @@ class Valkey:
 
     def __init__(self, folder: Path, *, wheel_only: bool = False) -> None:
         self._user = accounts.server_user(folder / "valkey")
-        self._log = accounts.reachable(folder, self._user) / "valkey.log"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log = folder / "valkey.log"
         self.program = programs.find_valkey(self._user, wheel_only=wheel_only)
         self._process, self.port = self._start()
         self.url = f"redis://127.0.0.1:{self.port}/0"
