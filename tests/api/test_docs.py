@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 
 from api import problems, urls
 from api.docs import document
+from hamiacct import environment
 from hamiacct.accounting import words
 
 pytestmark = pytest.mark.django_db
@@ -25,6 +26,14 @@ def test_every_path_is_in_the_docs(path: str) -> None:
 @pytest.mark.parametrize("problem", problems.ALL, ids=lambda problem: problem.name)
 def test_every_problem_is_in_the_docs(problem: problems.Problem) -> None:
     assert re.search(rf"\| `{problem.type}` \| {problem.status}\b", (DOCS / "api.md").read_text())
+
+
+@pytest.mark.parametrize("setting", environment.SETTINGS)
+def test_every_setting_is_in_the_docs_with_its_default(setting: str) -> None:
+    default, _ = environment.SETTINGS[setting]
+    shown = f"`{default}`" if default else ""
+    line = f"| `{environment.PREFIX}{setting.upper()}` | {shown}{' ' if shown else ''}|"
+    assert line in (DOCS / "api.md").read_text()
 
 
 def test_every_path_but_the_pages_themselves_is_in_the_openapi_document() -> None:
