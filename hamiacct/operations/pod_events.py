@@ -343,7 +343,7 @@ def _post(
         row.allocations = rows.allocations_json(charge.allocations)
     row.inits_released, row.charged_as = charge.inits_released, charge.charged_as
     row.changed_at = batch.at
-    account.charge, account.changed = charge, True
+    account.charge, account.changed, account.is_new = charge, True, False
 
 
 def _clock_of(row: models.Pod) -> Clock:
