@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -104,7 +104,7 @@ class Usage(Generic[Key]):
 
     def items(self) -> list[tuple[Key, Amount]]:
         """Pairs of key and amount, in the order of the keys where they can be ordered."""
-        return sorted(self._amounts.items())  # type: ignore[type-var]  # keys are strings or tuples of them
+        return sorted(self._amounts.items())
 
     def plus(self, other: Usage[Key]) -> Usage[Key]:
         """Both at the same time, key by key."""
@@ -129,3 +129,6 @@ class Usage(Generic[Key]):
                 total.cores + amount.cores,
             )
         return total
+
+
+UNUSED: Usage[Any] = Usage()

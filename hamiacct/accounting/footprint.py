@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-from hamiacct.accounting.amounts import Key, Usage
+from hamiacct.accounting.amounts import UNUSED, Key, Usage
 from hamiacct.accounting.pods import ContainerClass
 
 
@@ -22,8 +22,8 @@ from hamiacct.accounting.pods import ContainerClass
 class Footprint(Generic[Key]):
     """What a pod holds for good (`steady`) and at its worst moment while inits run (`peak`)."""
 
-    steady: Usage[Key] = Usage()
-    peak: Usage[Key] = Usage()
+    steady: Usage[Key] = UNUSED
+    peak: Usage[Key] = UNUSED
 
     def then(self, kind: ContainerClass, usage: Usage[Key]) -> Footprint[Key]:
         """The footprint after the next container in declaration order."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from hamiacct.accounting.amounts import Usage
+from hamiacct.accounting.amounts import UNUSED
 from hamiacct.accounting.holdings import (
     Held,
     Layout,
@@ -61,7 +61,7 @@ class Charge:
     end, for explanations), `ended_by` the rule that ended the pod, None while it lives.
     """
 
-    usage: Held = Usage()
+    usage: Held = UNUSED
     charged_as: ChargedAs = ChargedAs.NOTHING
     inits_released: bool = False
     allocations: Mapping[str, Allocation] = field(default_factory=dict)
@@ -93,7 +93,7 @@ def gate_is_open(containers: Sequence[Container]) -> bool:
 def ended(stored: Charge | None, rule: Rule) -> Decision:
     """The decision for a pod that is no more: deleted, absent from a full list, superseded."""
     before = stored or Charge()
-    charge = replace(before, usage=Usage(), charged_as=ChargedAs.NOTHING, ended_by=rule)
+    charge = replace(before, usage=UNUSED, charged_as=ChargedAs.NOTHING, ended_by=rule)
     return Decision(rule, charge, PodState.ENDED)
 
 
@@ -120,7 +120,7 @@ def _charge(before: Charge, pod: Pod, vendors: Vendors, policy: Policy) -> Charg
     if not pod.vgpu_node:
         if pod.is_bound and len(before.usage):
             return before
-        return replace(before, usage=Usage(), charged_as=ChargedAs.NOTHING, ended_by=None)
+        return replace(before, usage=UNUSED, charged_as=ChargedAs.NOTHING, ended_by=None)
     allocations = _merged(before, pod)
     footprint = footprint_of_pod(pod.containers, allocations, vendors, policy.layout)
     all_decoded = bool(allocations) and allocations.keys() <= pod.allocations.keys()

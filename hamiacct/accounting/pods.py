@@ -47,7 +47,7 @@ class Run(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container at its position. `requests` and `limits` hold quantities of managed resources as written."""
+    """One container at its position; `requests` and `limits` hold managed resources as written."""
 
     position: int
     name: str

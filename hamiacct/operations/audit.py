@@ -88,11 +88,7 @@ def repair(*, at: datetime) -> tuple[Repair, ...]:
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [REPAIR_LOCK_TIMEOUT])
-            # The order of the locks of a posting: entries, devices, namespaces, quotas, the ledger.
-            cursor.execute(
-                "LOCK TABLE hamiacct_device, hamiacct_usageentry, hamiacct_namespaceusage, hamiacct_quotausage"
-                " IN SHARE ROW EXCLUSIVE MODE"
-            )
+        locks.close_books()
         found = _compare().discrepancies
         lines = [line for one in found if (line := _put_right(one)) is not None]
         ledger.write_lines(lines, at=at)

@@ -29,6 +29,7 @@ from hamiacct.operations.streams import Stream
 log = logging.getLogger(__name__)
 
 BATCH_EVENTS = 500
+MAX_DETAIL = 1000
 # Somebody else holds a lock for too long, or two waited for each other: nothing is wrong with the events.
 BUSY_STATES = frozenset(("55P03", "40P01", "40001"))
 KINDS = frozenset(kind.value for kind in Kind)
@@ -138,96 +139,126 @@ def _waiting_names() -> list[_Name]:
 
 
 def _drain_names(names: Iterable[_Name], failed: set[_Name], *, at: datetime, wait: bool) -> int:
-    """Applies what waits for these names, nodes and quotas before pods; answers how many it settled.
+    """Applies what waits for these names, nodes and quotas before pods; answers how many it settled."""
+    names = list(names)
+    return sum(
+        _drain_batch(kind, [name for name in names if name.kind == kind], failed, at=at, wait=wait)
+        for kind in (Kind.NODE, Kind.QUOTA, Kind.POD)
+    )
+
+
+def _drain_batch(kind: Kind, names: Sequence[_Name], failed: set[_Name], *, at: datetime, wait: bool) -> int:
+    """One transaction for all the names of a kind.
 
     A name whose events cannot be applied because of a fault of ours is tried alone, then left waiting,
     so that it holds up nobody else.
     """
-    settled = 0
-    by_kind = {
-        kind: [name for name in names if name.kind == kind] for kind in (Kind.NODE, Kind.QUOTA, Kind.POD)
-    }
-    for kind, own in by_kind.items():
-        batches = [own] if kind is Kind.POD else [[name] for name in own]
-        for batch in batches:
-            settled += _drain_batch(kind, batch, failed, at=at, wait=wait)
-    return settled
-
-
-def _drain_batch(kind: Kind, names: Sequence[_Name], failed: set[_Name], *, at: datetime, wait: bool) -> int:
     if not names:
         return 0
     try:
         with transaction.atomic():
-            return _APPLY[kind](names, at=at, wait=wait)
+            return _drain_locked(kind, names, at=at, wait=wait)
     except OperationalError as fault:
         if getattr(fault.__cause__, "sqlstate", None) not in BUSY_STATES:
             raise
         log.info("events of %d names wait for the next sweep: %s", len(names), fault)
         failed.update(names)
         return 0
-    except Exception as fault:  # whatever it is: it must not hold up other names, and nothing is lost
+    except Exception as fault:  # whatever it is, it must not hold up other names
         if len(names) > 1:
             return sum(_drain_batch(kind, [name], failed, at=at, wait=wait) for name in names)
         log.exception("events of %s %s/%s could not be applied", *names[0])
         failed.update(names)
         _waiting().filter(**names[0]._asdict()).update(
-            attempts=F("attempts") + 1, detail=f"{type(fault).__name__}: {fault}"[:1000]
+            attempts=F("attempts") + 1, detail=f"{type(fault).__name__}: {fault}"[:MAX_DETAIL]
         )
         return 0
 
 
-def _drain_pods(names: Sequence[_Name], *, at: datetime, wait: bool) -> int:
-    locks.share_stream(Kind.POD)
-    by_key = {locks.name_key(name.namespace, name.name): name for name in names}
-    held = set(by_key) if wait else locks.take_free(locks.Space.POD_NAME, by_key)
+def _drain_locked(kind: Kind, names: Sequence[_Name], *, at: datetime, wait: bool) -> int:
+    """Applies and settles what waits for those of the names whose locks are to be had."""
+    locks.share_stream(kind)
+    work = _WORK[kind]
+    by_key: dict[str, list[_Name]] = {}
+    for name in names:
+        by_key.setdefault(work.lock_key(name), []).append(name)
     if wait:
-        locks.take(locks.Space.POD_NAME, by_key)
-    events = _events_of([name for key, name in by_key.items() if key in held])
-    if not events:
-        return 0
-    stream = streams.of_kind(Kind.POD)
-    verdicts = pod_events.apply([_seen_pod(event) for event in events], stream, at=at)
-    _settle(events, verdicts, at=at)
-    streams.advance(Kind.POD, _applied_versions(events, verdicts, stream))
-    return len(events)
-
-
-def _drain_node(names: Sequence[_Name], *, at: datetime, wait: bool) -> int:
-    (name,) = names
-    locks.share_stream(Kind.NODE)
-    locks.take(locks.Space.NODE, [name.name])
-    return _drain_single(
-        names, Kind.NODE, lambda event, stream: node_events.apply(_seen_node(event), stream, at=at), at=at
-    )
-
-
-def _drain_quota(names: Sequence[_Name], *, at: datetime, wait: bool) -> int:
-    (name,) = names
-    locks.share_stream(Kind.QUOTA)
-    locks.take(locks.Space.NAMESPACE, [name.namespace])
-    return _drain_single(
-        names, Kind.QUOTA, lambda event, stream: quota_events.apply(_seen_quota(event), stream, at=at), at=at
-    )
-
-
-def _drain_single(
-    names: Sequence[_Name], kind: Kind, apply: Callable[[models.Event, Stream], Verdict], *, at: datetime
-) -> int:
-    events = _events_of(names)
+        locks.take(work.space, by_key)
+        taken = set(by_key)
+    else:
+        taken = locks.take_free(work.space, by_key)
+    events = _events_of([name for key in sorted(taken) for name in by_key[key]])
     if not events:
         return 0
     stream = streams.of_kind(kind)
-    verdicts = [apply(event, stream) for event in events]
+    verdicts = work.apply(events, stream, at)
     _settle(events, verdicts, at=at)
     streams.advance(kind, _applied_versions(events, verdicts, stream))
     return len(events)
 
 
-_APPLY: dict[Kind, Callable[..., int]] = {
-    Kind.POD: _drain_pods,
-    Kind.NODE: _drain_node,
-    Kind.QUOTA: _drain_quota,
+class _Work(NamedTuple):
+    """What is locked for a name of a kind, and how its events are applied."""
+
+    space: locks.Space
+    lock_key: Callable[[_Name], str]
+    apply: Callable[[Sequence[models.Event], Stream, datetime], list[Verdict]]
+
+
+def _apply_pods(events: Sequence[models.Event], stream: Stream, at: datetime) -> list[Verdict]:
+    seen = [
+        Seen(
+            EventType(event.type),
+            event.uid,
+            event.namespace,
+            event.name,
+            event.resource_version,
+            event.history,
+            event.body,
+            replayed=event.replayed,
+        )
+        for event in events
+    ]
+    return pod_events.apply(seen, stream, at=at)
+
+
+def _apply_nodes(events: Sequence[models.Event], stream: Stream, at: datetime) -> list[Verdict]:
+    seen = [
+        SeenNode(
+            EventType(event.type),
+            event.name,
+            event.resource_version,
+            event.history,
+            event.body,
+            replayed=event.replayed,
+        )
+        for event in events
+    ]
+    return node_events.apply(seen, stream, at=at)
+
+
+def _apply_quotas(events: Sequence[models.Event], stream: Stream, at: datetime) -> list[Verdict]:
+    seen = [
+        SeenQuota(
+            EventType(event.type),
+            event.namespace,
+            event.name,
+            event.resource_version,
+            event.history,
+            event.body,
+            replayed=event.replayed,
+        )
+        for event in events
+    ]
+    return quota_events.apply(seen, stream, at=at)
+
+
+_WORK: dict[Kind, _Work] = {
+    Kind.POD: _Work(
+        locks.Space.POD_NAME, lambda name: locks.name_key(name.namespace, name.name), _apply_pods
+    ),
+    Kind.NODE: _Work(locks.Space.NODE, lambda name: name.name, _apply_nodes),
+    Kind.QUOTA: _Work(locks.Space.NAMESPACE, lambda name: name.namespace, _apply_quotas),
 }
 
 
@@ -235,44 +266,8 @@ def _events_of(names: Sequence[_Name]) -> list[models.Event]:
     """All that waits for these names, per name by version, then by arrival."""
     if not names:
         return []
-    kinds, namespaces, plain_names = zip(*names, strict=True)
-    triples = (
-        '("hamiacct_event"."kind", "hamiacct_event"."namespace", "hamiacct_event"."name") IN'
-        " (SELECT * FROM unnest(%s::text[], %s::text[], %s::text[]))"
-    )
-    waiting = _waiting().extra(where=[triples], params=[list(kinds), list(namespaces), list(plain_names)])
+    waiting = bulk.among(_waiting(), ("kind", "namespace", "name"), names)
     return list(waiting.order_by("namespace", "name", "resource_version", "id"))
-
-
-def _seen_pod(event: models.Event) -> Seen:
-    return Seen(
-        EventType(event.type),
-        event.uid,
-        event.namespace,
-        event.name,
-        event.resource_version,
-        event.history,
-        event.body,
-        replayed=event.replayed,
-    )
-
-
-def _seen_node(event: models.Event) -> SeenNode:
-    return SeenNode(
-        EventType(event.type), event.name, event.resource_version, event.history, event.body, event.replayed
-    )
-
-
-def _seen_quota(event: models.Event) -> SeenQuota:
-    return SeenQuota(
-        EventType(event.type),
-        event.namespace,
-        event.name,
-        event.resource_version,
-        event.history,
-        event.body,
-        event.replayed,
-    )
 
 
 def _settle(events: Sequence[models.Event], verdicts: Sequence[Verdict], *, at: datetime) -> None:

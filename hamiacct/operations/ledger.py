@@ -126,10 +126,8 @@ def _locked_devices(postings: Iterable[Posting]) -> _Devices:
 
 
 def _devices_at(places: Sequence[_Place]) -> QuerySet[models.Device]:
-    """The devices at these places; two arrays joined pairwise, which the ORM cannot say."""
-    pairs = '("hamiacct_device"."node", "hamiacct_device"."uuid") IN (SELECT * FROM unnest(%s::text[], %s::text[]))'
-    nodes, uuids = [place.node for place in places], [place.uuid for place in places]
-    return models.Device.objects.extra(where=[pairs], params=[nodes, uuids])
+    """The devices at these places."""
+    return bulk.among(models.Device.objects.all(), ("node", "uuid"), places)
 
 
 def _stored_entries(postings: Iterable[Posting]) -> list[models.UsageEntry]:
@@ -204,7 +202,8 @@ def _write_device_totals(lines: Iterable[Line], devices: _Devices) -> None:
     bulk.execute(
         "UPDATE hamiacct_device SET slots_used = slots_used + d.slots,"
         " memory_mib_used = memory_mib_used + d.memory_mib, cores_used = cores_used + d.cores"
-        " FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[]) AS d(id, slots, memory_mib, cores)"
+        " FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])"
+        " AS d(id, slots, memory_mib, cores)"
         " WHERE hamiacct_device.id = d.id",
         [
             (device_id, total.slots, total.memory_mib, total.cores)
@@ -244,7 +243,7 @@ def sizes(amount: Amount) -> tuple[int, int, int]:
 def _write_quota_totals(
     postings: Sequence[Posting], before: _Entries, after: _Entries, *, at: datetime
 ) -> None:
-    """Adds to each quota the differences of the pods it selects, as they were and as they are (decision 16)."""
+    """Adds to each quota the differences of the pods it selects, as they were and are (decision 16)."""
     first = {posting.pod_uid: posting for posting in reversed(postings)}
     last = {posting.pod_uid: posting for posting in postings}
     sums: dict[tuple[int, str], Amount] = defaultdict(Amount)
@@ -294,7 +293,8 @@ def add_to_quotas(sums: Mapping[tuple[int, str], Amount], *, at: datetime) -> No
     bulk.execute(
         "UPDATE hamiacct_quotausage AS total SET memory_mib = total.memory_mib + d.memory_mib,"
         " cores = total.cores + d.cores"
-        " FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[]) AS d(quota_id, vendor, memory_mib, cores)"
+        " FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[])"
+        " AS d(quota_id, vendor, memory_mib, cores)"
         " WHERE total.quota_id = d.quota_id AND total.vendor = d.vendor",
         changes,
     )

@@ -20,6 +20,10 @@ class Space(IntEnum):
     NODE = 2
     POD_NAME = 3
     NAMESPACE = 4
+    BOOKS = 5
+
+
+ALL_BOOKS = "books"
 
 
 def _number(key: str) -> int:
@@ -58,11 +62,25 @@ def take_free(space: Space, keys: Iterable[str]) -> set[str]:
 
 
 def share_stream(kind: str) -> None:
-    """Held by everybody who applies events of a kind; the sweep of a full list waits for them."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [int(Space.STREAM), _number(kind)])
+    """Held by everybody who applies events of a kind, before any other lock.
+
+    The sweep of a full list waits for them, and so does a repair of the books.
+    """
+    _share(Space.STREAM, kind)
+    _share(Space.BOOKS, ALL_BOOKS)
 
 
 def close_stream(kind: str) -> None:
     """Held by the sweep of a full list: nobody applies events of the kind meanwhile."""
     take(Space.STREAM, [kind])
+    _share(Space.BOOKS, ALL_BOOKS)
+
+
+def close_books() -> None:
+    """Held by a repair, which takes no other lock: nobody posts meanwhile."""
+    take(Space.BOOKS, [ALL_BOOKS])
+
+
+def _share(space: Space, key: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", [int(space), _number(key)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,7 +38,7 @@ NODE_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SeenNode:
-    """One thing seen of a node: a watch event or an item of a full list."""
+    """One thing seen of a node: a watch event, or an item of the full list at `list_version`."""
 
     type: EventType
     name: str
@@ -46,71 +46,136 @@ class SeenNode:
     history: int
     manifest: Mapping[str, object]
     replayed: bool = False
+    list_version: int = 0
 
 
-def apply(seen: SeenNode, stream: Stream, *, at: datetime) -> Verdict:
-    """Applies one event under the node's lock, in the caller's transaction (decisions 8 to 10).
+def apply(seen: Sequence[SeenNode], stream: Stream, *, at: datetime) -> list[Verdict]:
+    """Applies what was seen of nodes, in the order given, in the caller's transaction (decisions 8 to 10).
 
-    An event whose decoded content did not change changes nothing but the version: handshakes tick.
+    The caller holds the nodes' locks. An event whose decoded content did not change changes nothing but
+    the version: handshakes tick.
     """
-    row = models.Node.objects.filter(name=seen.name).first()
-    if seen.history < stream.history:
-        return STALE
-    is_current = row is not None and row.history == stream.history
-    if row is not None and is_current and not seen.replayed and seen.resource_version <= row.resource_version:
-        return STALE
+    rows_by_name = {row.name: row for row in models.Node.objects.filter(name__in={one.name for one in seen})}
+    verdicts: list[Verdict] = []
+    rounds: list[dict[str, _Sight]] = []
+    done: Counter[str] = Counter()
+    for one in seen:
+        row = rows_by_name.get(one.name)
+        if one.history < stream.history or (row is not None and stream.knows_newer(row, one)):
+            verdicts.append(STALE)
+            continue
+        try:
+            sight = _sight_of(one, row or models.Node(name=one.name), at)
+        except Malformed as fault:
+            verdicts.append(Verdict.refused(fault))
+            continue
+        rows_by_name[one.name] = sight.row
+        _show(sight)
+        if done[one.name] == len(rounds):
+            rounds.append({})
+        rounds[done[one.name]][one.name] = sight
+        done[one.name] += 1
+        verdicts.append(Verdict(Outcome.APPLIED))
+    for sights in rounds:
+        _write([sights[name] for name in sorted(sights)], at=at)
+    return verdicts
+
+
+def forget(names: Sequence[str], version: int, stream: Stream, *, at: datetime) -> int:
+    """Nodes that a full list does not hold: gone, as if deleted at its version; their locks are held.
+
+    Those of which something newer was heard stay. Answers how many went.
+    """
+    gone = []
+    for row in models.Node.objects.filter(name__in=names, deleted=False).order_by("name"):
+        if row.history == stream.history and row.resource_version > version:
+            continue
+        sight = _sight_of(SeenNode(EventType.DELETED, row.name, version, stream.history, {}), row, at)
+        _show(sight)
+        gone.append(sight)
+    _write(gone, at=at)
+    return len(gone)
+
+
+def expire_handshakes(names: Sequence[str], *, at: datetime) -> None:
+    """Judges nodes' handshakes again now that time has passed; the caller holds the nodes' locks."""
+    due = models.Node.objects.filter(name__in=names, deleted=False, handshake_expires_at__lte=at)
+    sights = [
+        _sight_of(
+            SeenNode(EventType.MODIFIED, row.name, row.resource_version, row.history, row.manifest), row, at
+        )
+        for row in due.order_by("name")
+    ]
+    for sight in sights:
+        _show(sight)
+    _write(sights, at=at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """A node as seen, its row, and whether anything decoded differs from what the row said before."""
+
+    row: models.Node
+    node: Node
+    seen: SeenNode
+    contents: str
+    is_news: bool
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the node is gone."""
+        return self.seen.type is EventType.DELETED
+
+
+def _sight_of(seen: SeenNode, row: models.Node, at: datetime) -> _Sight:
+    """Decodes what was seen. Raises Malformed."""
     if seen.type is EventType.DELETED:
         node = Node(seen.name, seen.resource_version)
     else:
-        try:
-            node = registration.node_from_manifest(
-                seen.manifest, config.vendors(), at, config.handshake_zone()
-            )
-        except Malformed as fault:
-            return Verdict(
-                Outcome.REFUSED, None, f"{fault.pointer}: {fault.detail}" if fault.pointer else fault.detail
-            )
-    row = row or models.Node(name=seen.name)
-    _take_over(row, node, seen, at=at)
-    return Verdict(Outcome.APPLIED)
+        node = registration.node_from_manifest(seen.manifest, config.vendors(), at, config.handshake_zone())
+    contents = _digest(node, seen.type is EventType.DELETED)
+    return _Sight(row, node, seen, contents, contents != row.contents)
 
 
-def forget(names: Sequence[str], version: int, stream: Stream, *, at: datetime) -> None:
-    """Nodes that a full list does not hold: gone, as if deleted at its version; their locks are held."""
-    for row in models.Node.objects.filter(name__in=names).order_by("name"):
-        seen = SeenNode(EventType.DELETED, row.name, version, stream.history, {})
-        _take_over(row, Node(row.name, version), seen, at=at)
-
-
-def expire_handshakes(name: str, *, at: datetime) -> None:
-    """Judges a node's handshakes again now that time has passed; the caller holds the node's lock."""
-    row = models.Node.objects.filter(name=name, deleted=False, handshake_expires_at__lte=at).first()
-    if row is None:
-        return
-    node = registration.node_from_manifest(row.manifest, config.vendors(), at, config.handshake_zone())
-    seen = SeenNode(EventType.MODIFIED, name, row.resource_version, row.history, row.manifest)
-    _take_over(row, node, seen, at=at)
-
-
-def _take_over(row: models.Node, node: Node, seen: SeenNode, *, at: datetime) -> None:
-    """Makes the row, the devices and what is odd about the node equal what was decoded."""
-    deleted = seen.type is EventType.DELETED
-    contents = _digest(node, deleted)
-    is_unchanged = row.contents == contents
-    row.resource_version, row.history = seen.resource_version, seen.history
+def _show(sight: _Sight) -> None:
+    """Copies what was seen into the row."""
+    row, node = sight.row, sight.node
+    row.resource_version, row.history = sight.seen.resource_version, sight.seen.history
     row.handshake_expires_at = _expiry(node)
-    if is_unchanged:
-        row.save(update_fields=["resource_version", "history", "handshake_expires_at"])
+    if not sight.is_news:
         return
-    row.contents, row.deleted = contents, deleted
-    row.unschedulable, row.manifest = node.unschedulable, dict(seen.manifest)
+    row.contents, row.deleted = sight.contents, sight.is_deleted
+    row.unschedulable, row.manifest = node.unschedulable, dict(sight.seen.manifest)
     row.cordoned = sorted(node.cordoned)
     row.pair_scores = {uuid: dict(scores) for uuid, scores in node.pair_scores.items()}
     row.labels, row.annotations = dict(node.labels), dict(node.annotations)
     row.vendors = {one.vendor: {"state": one.state, "reason": one.reason} for one in node.registrations}
-    row.save()
-    devices = _register(node, at=at)
-    findings.sync({_subject(row): _findings(node, devices, deleted)}, NODE_CODES, at=at)
+
+
+NODE_FIELDS = [
+    "resource_version", "history", "handshake_expires_at", "contents", "deleted", "unschedulable", "manifest",
+    "cordoned", "pair_scores", "labels", "annotations", "vendors",
+]  # fmt: skip
+
+
+def _write(sights: Sequence[_Sight], *, at: datetime) -> None:
+    """Writes the rows, then the devices and what is odd about the nodes that show something new."""
+    if not sights:
+        return
+    models.Node.objects.bulk_create(
+        [sight.row for sight in sights],
+        update_conflicts=True,
+        unique_fields=["name"],
+        update_fields=NODE_FIELDS,
+    )
+    news = [sight for sight in sights if sight.is_news]
+    if news:
+        devices = _register([sight.node for sight in news], at=at)
+        wanted = {
+            _subject(sight.row): _findings(sight.node, devices[sight.row.name], sight.is_deleted)
+            for sight in news
+        }
+        findings.sync(wanted, NODE_CODES, at=at)
 
 
 def _digest(node: Node, deleted: bool) -> str:
@@ -165,43 +230,55 @@ def _findings(node: Node, devices: Iterable[models.Device], deleted: bool) -> li
     return found
 
 
-def _register(node: Node, *, at: datetime) -> list[models.Device]:
-    """Makes the device rows of the node equal its registrations; answers all its rows.
+def _register(nodes: Sequence[Node], *, at: datetime) -> dict[str, list[models.Device]]:
+    """Makes the device rows of the nodes equal their registrations; answers all their rows, by node.
 
     A list replaces the vendor's inventory; an unreadable text keeps it; a vendor that says nothing,
     or whose handshake is over, has none. Usage stays on every row (decision 10).
     """
-    kept = {one.vendor for one in node.registrations if one.state is RegistrationState.UNREADABLE}
-    wanted = {
-        device.uuid: device
+    names = [node.name for node in nodes]
+    listed = {
+        (node.name, device.uuid): device
+        for node in nodes
         for one in node.registrations
         if one.state is RegistrationState.LISTED
         for device in one.devices
     }
-    known = set(models.Device.objects.filter(node=node.name).values_list("uuid", flat=True))
+    kept = {
+        (node.name, one.vendor)
+        for node in nodes
+        for one in node.registrations
+        if one.state is RegistrationState.UNREADABLE
+    }
+    cordoned = {node.name: node.cordoned for node in nodes}
+    known = set(models.Device.objects.filter(node__in=names).values_list("node", "uuid"))
     models.Device.objects.bulk_create(
         [
-            models.Device(node=node.name, uuid=uuid, vendor=wanted[uuid].vendor)
-            for uuid in sorted(wanted.keys() - known)
+            models.Device(node=place[0], uuid=place[1], vendor=listed[place].vendor)
+            for place in sorted(listed.keys() - known)
         ],
         ignore_conflicts=True,
     )
     locked = list(
-        models.Device.objects.filter(node=node.name).select_for_update(no_key=True).order_by("node", "uuid")
+        models.Device.objects.filter(node__in=names).select_for_update(no_key=True).order_by("node", "uuid")
     )
     totals_before = {device.pk: device.cores_total for device in locked}
+    by_node: dict[str, list[models.Device]] = {name: [] for name in names}
     for device in locked:
-        listed = wanted.get(device.uuid)
-        if listed is not None:
-            _copy(listed, device)
-        elif not (device.registered and device.vendor in kept):
+        registered = listed.get((device.node, device.uuid))
+        if registered is not None:
+            _copy(registered, device)
+        elif (device.node, device.vendor) not in kept:
             device.registered = False
-        device.cordoned = device.uuid in node.cordoned
+        device.cordoned = device.uuid in cordoned[device.node]
+        by_node[device.node].append(device)
     if locked:
-        models.Device.objects.bulk_update(locked, DEVICE_FIELDS, batch_size=500)
+        models.Device.objects.bulk_create(
+            locked, update_conflicts=True, unique_fields=["node", "uuid"], update_fields=DEVICE_FIELDS
+        )
     findings.look_at_devices([device.pk for device in locked], at=at)
     _requote([device for device in locked if device.cores_total != totals_before[device.pk]], at=at)
-    return locked
+    return by_node
 
 
 DEVICE_FIELDS = [

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from hamiacct import config, models, rows
 from hamiacct.accounting import lifecycle
-from hamiacct.accounting.amounts import Usage
+from hamiacct.accounting.amounts import UNUSED
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.holdings import Held
 from hamiacct.accounting.lifecycle import Charge, Clock, Decision
@@ -27,7 +27,7 @@ from hamiacct.accounting.words import (
     SubjectKind,
 )
 from hamiacct.kube import manifests
-from hamiacct.operations import findings, ledger
+from hamiacct.operations import bulk, findings, ledger
 from hamiacct.operations.findings import Found, Subject
 from hamiacct.operations.ledger import Posting
 from hamiacct.operations.streams import Stream
@@ -42,7 +42,7 @@ POD_CODES = frozenset(FindingCode) - findings.DEVICE_CODES - findings.QUOTA_CODE
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One thing seen of a pod: a watch event, or an item of a full list (`listed`).
+    """One thing seen of a pod: a watch event, or an item of the full list at `list_version`.
 
     `replayed` says an operator sent it again: versions do not count then (decision 11).
     """
@@ -54,7 +54,7 @@ class Seen:
     resource_version: int
     history: int
     manifest: Mapping[str, object]
-    listed: bool = False
+    list_version: int = 0
     replayed: bool = False
 
 
@@ -65,6 +65,13 @@ class Verdict:
     outcome: Outcome
     rule: Rule | None = None
     detail: str = ""
+
+    @classmethod
+    def refused(cls, fault: Malformed) -> Verdict:
+        """The verdict on something that cannot be read, with the place and the reason."""
+        return cls(
+            Outcome.REFUSED, None, f"{fault.pointer}: {fault.detail}" if fault.pointer else fault.detail
+        )
 
 
 STALE = Verdict(Outcome.STALE)
@@ -114,19 +121,13 @@ def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict
 
 def _load(names: Iterable[tuple[str, str]], uids: Iterable[str], stream: Stream, at: datetime) -> _Batch:
     """The pods of these names and uids with what they hold, locked."""
-    namespaces, plain_names = zip(*sorted(names), strict=True)
-    pods = models.Pod.objects.extra(  # two arrays joined pairwise, which the ORM cannot say
-        where=[
-            '(("hamiacct_pod"."namespace", "hamiacct_pod"."name") IN'
-            ' (SELECT * FROM unnest(%s::text[], %s::text[])) OR "hamiacct_pod"."uid" = ANY(%s))'
-        ],
-        params=[list(namespaces), list(plain_names), sorted(uids)],
-    )
+    named = bulk.among(models.Pod.objects.all(), ("namespace", "name"), sorted(names))
+    pods = named | models.Pod.objects.filter(uid__in=sorted(uids))
     locked = list(pods.select_for_update(no_key=True).order_by("uid"))
     held = held_by([row.uid for row in locked])
     batch = _Batch(stream, at, {}, defaultdict(set))
     for row in locked:
-        batch.add(_Account(row, rows.charge_of(row, held.get(row.uid, Usage()))))
+        batch.add(_Account(row, rows.charge_of(row, held.get(row.uid, UNUSED))))
     return batch
 
 
@@ -149,9 +150,7 @@ def _apply_one(batch: _Batch, seen: Seen) -> Verdict:
     try:
         pod = manifests.pod_from_manifest(seen.manifest, config.vendors())
     except Malformed as fault:
-        return Verdict(
-            Outcome.REFUSED, None, f"{fault.pointer}: {fault.detail}" if fault.pointer else fault.detail
-        )
+        return Verdict.refused(fault)
     if account is None:
         account = _new_account(batch, seen)
     if _is_succeeded(batch, seen):
@@ -173,10 +172,11 @@ def _is_stale(stream: Stream, seen: Seen, account: _Account | None) -> bool:
         return False
     if counts and account is not None:
         row = account.row
-        if seen.resource_version <= row.resource_version:
-            return True
-        return row.ended_by == Rule.ABSENT and seen.resource_version <= row.ended_version and not seen.listed
-    return not seen.listed and seen.resource_version <= stream.listed_version(seen.namespace)
+        if row.ended_by == Rule.ABSENT:
+            # A later list that holds it after all is the truth, though the pod's own version has not moved.
+            return (seen.list_version or seen.resource_version) <= row.ended_version
+        return seen.resource_version <= row.resource_version
+    return not seen.list_version and seen.resource_version <= stream.listed_version(seen.namespace)
 
 
 def _as_known(account: _Account, stream: Stream) -> Charge:
@@ -238,18 +238,25 @@ def _end_predecessors(batch: _Batch, seen: Seen) -> None:
             _end_row(other, decision, seen.resource_version, batch.at)
 
 
-def end_absent(uids: Sequence[str], version: int, stream: Stream, *, at: datetime) -> None:
-    """Ends pods that the full list at `version` does not hold; the caller holds the locks of their names."""
-    locked = list(models.Pod.objects.filter(uid__in=uids).select_for_update(no_key=True).order_by("uid"))
+def end_absent(uids: Sequence[str], version: int, stream: Stream, *, at: datetime) -> int:
+    """Ends pods that the full list at `version` does not hold, unless something newer was heard of them.
+
+    The caller holds the locks of their names. Answers how many it ended.
+    """
+    pods = models.Pod.objects.filter(uid__in=uids).select_for_update(no_key=True).order_by("uid")
     held = held_by(uids)
     batch = _Batch(stream, at, {}, defaultdict(set))
-    for row in locked:
-        account = _Account(row, rows.charge_of(row, held.get(row.uid, Usage())))
+    for row in pods:
+        if row.ended_by or (row.history == stream.history and row.resource_version > version):
+            continue
+        account = _Account(row, rows.charge_of(row, held.get(row.uid, UNUSED)))
         batch.add(account)
         decision = lifecycle.ended(account.charge, Rule.ABSENT)
         _post(batch, account, decision, f"not in the full list at version {version}", version)
         _end_row(account, decision, version, at)
+        row.history = stream.history
     _write(batch)
+    return len(batch.accounts)
 
 
 def _record(batch: _Batch, account: _Account, seen: Seen, decision: Decision, pod: Pod | None) -> None:
@@ -275,8 +282,8 @@ def _record(batch: _Batch, account: _Account, seen: Seen, decision: Decision, po
 
 def _reason(seen: Seen) -> str:
     """What made the books look at the pod."""
-    if seen.listed:
-        return f"full list, version {seen.resource_version}"
+    if seen.list_version:
+        return f"full list at {seen.list_version}, version {seen.resource_version}"
     again = " replayed" if seen.replayed else ""
     return f"{seen.type} event{again}, version {seen.resource_version}"
 

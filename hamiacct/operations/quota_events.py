@@ -23,7 +23,7 @@ from hamiacct.operations.streams import Stream
 
 @dataclass(frozen=True, slots=True)
 class SeenQuota:
-    """One thing seen of a ResourceQuota: a watch event or an item of a full list."""
+    """One thing seen of a ResourceQuota: a watch event, or an item of the full list at `list_version`."""
 
     type: EventType
     namespace: str
@@ -32,19 +32,24 @@ class SeenQuota:
     history: int
     manifest: Mapping[str, object]
     replayed: bool = False
+    list_version: int = 0
 
 
-def apply(seen: SeenQuota, stream: Stream, *, at: datetime) -> Verdict:
-    """Applies one event under the namespace's lock, in the caller's transaction (decisions 8 and 16)."""
+def apply(seen: Sequence[SeenQuota], stream: Stream, *, at: datetime) -> list[Verdict]:
+    """Applies what was seen of quotas, in the caller's transaction (decisions 8 and 16).
+
+    The caller holds the namespaces' locks and gives them in the order of their names.
+    """
+    return [_apply_one(one, stream, at=at) for one in seen]
+
+
+def _apply_one(seen: SeenQuota, stream: Stream, *, at: datetime) -> Verdict:
     row = (
         models.ResourceQuota.objects.filter(namespace=seen.namespace, name=seen.name)
         .select_for_update(no_key=True)
         .first()
     )
-    if seen.history < stream.history:
-        return STALE
-    is_current = row is not None and row.history == stream.history
-    if row is not None and is_current and not seen.replayed and seen.resource_version <= row.resource_version:
+    if seen.history < stream.history or (row is not None and stream.knows_newer(row, seen)):
         return STALE
     deleted = seen.type is EventType.DELETED
     if deleted:
@@ -53,9 +58,7 @@ def apply(seen: SeenQuota, stream: Stream, *, at: datetime) -> Verdict:
         try:
             quota = manifests.quota_from_manifest(seen.manifest, config.vendors())
         except Malformed as fault:
-            return Verdict(
-                Outcome.REFUSED, None, f"{fault.pointer}: {fault.detail}" if fault.pointer else fault.detail
-            )
+            return Verdict.refused(fault)
     row = row or models.ResourceQuota(namespace=seen.namespace, name=seen.name)
     row.resource_version, row.history, row.deleted = seen.resource_version, seen.history, deleted
     _take_over(row, quota)
@@ -65,15 +68,23 @@ def apply(seen: SeenQuota, stream: Stream, *, at: datetime) -> Verdict:
     return Verdict(Outcome.APPLIED)
 
 
-def forget(quota_ids: Sequence[int], version: int, stream: Stream, *, at: datetime) -> None:
-    """Quotas that a full list does not hold: gone, as if deleted at its version; namespaces are locked."""
-    gone = models.ResourceQuota.objects.filter(pk__in=quota_ids).order_by("namespace", "name")
-    for row in gone.select_for_update(no_key=True):
+def forget(quota_ids: Sequence[int], version: int, stream: Stream, *, at: datetime) -> int:
+    """Quotas that a full list does not hold: gone, as if deleted at its version; namespaces are locked.
+
+    Those of which something newer was heard stay. Answers how many went.
+    """
+    living = models.ResourceQuota.objects.filter(pk__in=quota_ids, deleted=False)
+    gone = []
+    for row in living.select_for_update(no_key=True).order_by("namespace", "name"):
+        if row.history == stream.history and row.resource_version > version:
+            continue
         row.resource_version, row.history, row.deleted = version, stream.history, True
         _take_over(row, Quota(row.namespace, row.name, version))
         row.save()
         _count(row)
-    findings.look_at_quotas(quota_ids, at=at)
+        gone.append(row.pk)
+    findings.look_at_quotas(gone, at=at)
+    return len(gone)
 
 
 def _take_over(row: models.ResourceQuota, quota: Quota) -> None:

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from hamiacct import config, models
 from hamiacct.accounting.errors import Malformed, SnapshotRefused
 from hamiacct.accounting.words import EventType, Kind, Outcome, PodState
-from hamiacct.kube import manifests
+from hamiacct.kube import fields, manifests, registration
 from hamiacct.kube.manifests import Envelope, ListBody
 from hamiacct.operations import locks, node_events, pod_events, quota_events, streams
 from hamiacct.operations.inbox import Rejected
@@ -60,7 +60,7 @@ class _Known(NamedTuple):
 class _Item(NamedTuple):
     """An item whose envelope could be read, with its place in the list."""
 
-    index: int
+    place: int
     id: str
     envelope: Envelope
     manifest: dict[str, object]
@@ -71,8 +71,11 @@ class _Books(Protocol):
 
     def known(self, namespace: str) -> list[_Known]: ...
     def id_of(self, envelope: Envelope) -> str: ...
-    def apply(self, items: Sequence[_Item], stream: Stream, at: datetime) -> list[Verdict]: ...
-    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> None: ...
+    def apply(
+        self, items: Sequence[_Item], stream: Stream, list_version: int, at: datetime
+    ) -> list[Verdict]: ...
+    def parse(self, manifest: dict[str, object], at: datetime) -> object: ...
+    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int: ...
 
 
 class _Pods:
@@ -80,16 +83,19 @@ class _Pods:
 
     def known(self, namespace: str) -> list[_Known]:
         pods = models.Pod.objects.filter(namespace=namespace) if namespace else models.Pod.objects.all()
-        fields = pods.values_list("uid", "ended_by", "state", "resource_version", "history")
+        known = pods.values_list("uid", "ended_by", "state", "resource_version", "history")
         return [
             _Known(uid, not ended_by, not ended_by and state != PodState.UNSCHEDULED, version, history)
-            for uid, ended_by, state, version, history in fields
+            for uid, ended_by, state, version, history in known
         ]
+
+    def parse(self, manifest: dict[str, object], at: datetime) -> object:
+        return manifests.pod_from_manifest(manifest, config.vendors())
 
     def id_of(self, envelope: Envelope) -> str:
         return envelope.uid
 
-    def apply(self, items: Sequence[_Item], stream: Stream, at: datetime) -> list[Verdict]:
+    def apply(self, items: Sequence[_Item], stream: Stream, list_version: int, at: datetime) -> list[Verdict]:
         locks.take(
             locks.Space.POD_NAME,
             {locks.name_key(item.envelope.namespace, item.envelope.name) for item in items},
@@ -104,7 +110,7 @@ class _Pods:
                     item.envelope.resource_version,
                     stream.history,
                     item.manifest,
-                    listed=True,
+                    list_version=list_version,
                 )
                 for item in items
             ],
@@ -112,38 +118,49 @@ class _Pods:
             at=at,
         )
 
-    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> None:
+    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int:
         names = models.Pod.objects.filter(uid__in=ids).values_list("namespace", "name")
         locks.take(locks.Space.POD_NAME, {locks.name_key(*name) for name in names})
-        pod_events.end_absent(ids, version, stream, at=at)
+        return pod_events.end_absent(ids, version, stream, at=at)
 
 
 class _Nodes:
     """Nodes, by name."""
 
     def known(self, namespace: str) -> list[_Known]:
-        fields = models.Node.objects.values_list("name", "deleted", "resource_version", "history")
+        known = models.Node.objects.values_list("name", "deleted", "resource_version", "history")
         return [
             _Known(name, not deleted, not deleted, version, history)
-            for name, deleted, version, history in fields
+            for name, deleted, version, history in known
         ]
+
+    def parse(self, manifest: dict[str, object], at: datetime) -> object:
+        return registration.node_from_manifest(manifest, config.vendors(), at, config.handshake_zone())
 
     def id_of(self, envelope: Envelope) -> str:
         return envelope.name
 
-    def apply(self, items: Sequence[_Item], stream: Stream, at: datetime) -> list[Verdict]:
-        verdicts = []
-        for item in items:
-            locks.take(locks.Space.NODE, [item.id])
-            seen = SeenNode(
-                EventType.MODIFIED, item.id, item.envelope.resource_version, stream.history, item.manifest
-            )
-            verdicts.append(node_events.apply(seen, stream, at=at))
-        return verdicts
+    def apply(self, items: Sequence[_Item], stream: Stream, list_version: int, at: datetime) -> list[Verdict]:
+        locks.take(locks.Space.NODE, {item.id for item in items})
+        return node_events.apply(
+            [
+                SeenNode(
+                    EventType.MODIFIED,
+                    item.id,
+                    item.envelope.resource_version,
+                    stream.history,
+                    item.manifest,
+                    list_version=list_version,
+                )
+                for item in items
+            ],
+            stream,
+            at=at,
+        )
 
-    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> None:
+    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int:
         locks.take(locks.Space.NODE, ids)
-        node_events.forget(ids, version, stream, at=at)
+        return node_events.forget(ids, version, stream, at=at)
 
 
 class _Quotas:
@@ -153,19 +170,23 @@ class _Quotas:
         quotas = models.ResourceQuota.objects.all()
         if namespace:
             quotas = quotas.filter(namespace=namespace)
-        fields = quotas.values_list("namespace", "name", "deleted", "resource_version", "history")
+        known = quotas.values_list("namespace", "name", "deleted", "resource_version", "history")
         return [
             _Known(locks.name_key(space, name), not deleted, not deleted, version, history)
-            for space, name, deleted, version, history in fields
+            for space, name, deleted, version, history in known
         ]
+
+    def parse(self, manifest: dict[str, object], at: datetime) -> object:
+        return manifests.quota_from_manifest(manifest, config.vendors())
 
     def id_of(self, envelope: Envelope) -> str:
         return locks.name_key(envelope.namespace, envelope.name)
 
-    def apply(self, items: Sequence[_Item], stream: Stream, at: datetime) -> list[Verdict]:
+    def apply(self, items: Sequence[_Item], stream: Stream, list_version: int, at: datetime) -> list[Verdict]:
         locks.take(locks.Space.NAMESPACE, {item.envelope.namespace for item in items})
-        return [
-            quota_events.apply(
+        ordered = sorted(items, key=lambda item: item.id)
+        verdicts = quota_events.apply(
+            [
                 SeenQuota(
                     EventType.MODIFIED,
                     item.envelope.namespace,
@@ -173,24 +194,25 @@ class _Quotas:
                     item.envelope.resource_version,
                     stream.history,
                     item.manifest,
-                ),
-                stream,
-                at=at,
-            )
-            for item in items
-        ]
+                    list_version=list_version,
+                )
+                for item in ordered
+            ],
+            stream,
+            at=at,
+        )
+        by_id = dict(zip((item.id for item in ordered), verdicts, strict=True))
+        return [by_id[item.id] for item in items]
 
-    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> None:
+    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int:
         names = [tuple(id_.split("/", 1)) for id_ in ids]
         locks.take(locks.Space.NAMESPACE, {namespace for namespace, _ in names})
         rows = models.ResourceQuota.objects.filter(namespace__in={namespace for namespace, _ in names})
         chosen = [row.pk for row in rows if (row.namespace, row.name) in set(names)]
-        quota_events.forget(chosen, version, stream, at=at)
+        return quota_events.forget(chosen, version, stream, at=at)
 
 
 _BOOKS: dict[Kind, _Books] = {Kind.POD: _Pods(), Kind.NODE: _Nodes(), Kind.QUOTA: _Quotas()}
-# A node is a transaction of its own: it locks all its devices.
-_PAGES = {Kind.POD: PAGE_ITEMS, Kind.NODE: 1, Kind.QUOTA: PAGE_ITEMS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +245,9 @@ def apply(
     """
     read = _read(listing, namespace)
     _check_wholeness(listing, read, new_history)
-    if not dry_run:
-        return _apply(read, confirm=confirm, new_history=new_history, complete=complete, at=at)
-    with transaction.atomic():
-        result = _apply(read, confirm=confirm, new_history=new_history, complete=False, at=at)
-        transaction.set_rollback(True)
-    return result
+    if dry_run:
+        return _only_count(read, confirm=confirm, new_history=new_history, at=at)
+    return _apply(read, confirm=confirm, new_history=new_history, complete=complete, at=at)
 
 
 def declare_complete(*, at: datetime) -> None:
@@ -280,7 +299,7 @@ def _identity_of_unreadable(kind: Kind, manifest: object) -> str:
         return ""
     if kind is Kind.NODE:
         return name
-    space = namespace if isinstance(namespace, str) and namespace else manifests.DEFAULT_NAMESPACE
+    space = namespace if isinstance(namespace, str) and namespace else fields.DEFAULT_NAMESPACE
     return locks.name_key(space, name)
 
 
@@ -295,28 +314,43 @@ def _check_wholeness(listing: ListBody, read: _List, new_history: bool) -> None:
         raise SnapshotRefused("only a list of the whole cluster with a version of its own begins a history")
 
 
-def _apply(
-    read: _List, *, confirm: int | None, new_history: bool, complete: bool, at: datetime
-) -> SnapshotResult:
+def _only_count(read: _List, *, confirm: int | None, new_history: bool, at: datetime) -> SnapshotResult:
+    """What the list would change, behind the same guards; nothing is written, nothing is locked."""
     books = _BOOKS[read.kind]
     known = books.known(read.namespace)
     stream = streams.of_kind(read.kind)
+    absent = _guarded(read, known, stream, confirm, new_history)
+    counts: Counter[str] = Counter(ended=len(absent))
+    by_id = {one.id: one for one in known}
+    for item in read.items:
+        mine = by_id.get(item.id)
+        is_old = mine is not None and not new_history and mine.history == stream.history
+        if is_old and mine is not None and item.envelope.resource_version <= mine.resource_version:
+            counts["unchanged"] += 1
+            continue
+        try:
+            books.parse(item.manifest, at)
+        except Malformed as fault:
+            read.rejected.append(
+                Rejected(item.place, fault.code, f"/items/{item.place}{fault.pointer}", fault.detail)
+            )
+            continue
+        counts["changed" if mine is not None and mine.is_alive else "added"] += 1
+    return _result(read, counts, absent)
+
+
+def _guarded(
+    read: _List, known: Sequence[_Known], stream: Stream, confirm: int | None, new_history: bool
+) -> list[_Known]:
+    """What the list would end; SnapshotRefused where it is too old or would end too much."""
     if not new_history:
         _check_version(read, known, stream)
     absent = _absent(read, known, stream, new_history)
     _check_share(absent, known, confirm)
-    if new_history:
-        with transaction.atomic():
-            locks.close_stream(read.kind)
-            streams.begin_history(read.kind)
-            stream = streams.of_kind(read.kind)
-    counts: Counter[str] = Counter()
-    alive = {one.id for one in known if one.is_alive}
-    ordered = sorted(read.items, key=lambda item: item.envelope.resource_version)
-    size = _PAGES[read.kind]
-    for start in range(0, len(ordered), size):
-        _apply_page(read, ordered[start : start + size], stream, alive, counts, at=at)
-    counts["ended"] = _sweep(read, stream, confirm, complete=complete, at=at)
+    return absent
+
+
+def _result(read: _List, counts: Counter[str], absent: Iterable[_Known]) -> SnapshotResult:
     return SnapshotResult(
         read.kind,
         read.version,
@@ -329,17 +363,44 @@ def _apply(
     )
 
 
+def _apply(
+    read: _List, *, confirm: int | None, new_history: bool, complete: bool, at: datetime
+) -> SnapshotResult:
+    known = _BOOKS[read.kind].known(read.namespace)
+    stream = streams.of_kind(read.kind)
+    absent = _guarded(read, known, stream, confirm, new_history)
+    if new_history:
+        with transaction.atomic():
+            locks.close_stream(read.kind)
+            streams.begin_history(read.kind)
+            stream = streams.of_kind(read.kind)
+    counts: Counter[str] = Counter()
+    alive = {one.id for one in known if one.is_alive}
+    ordered = sorted(read.items, key=lambda item: item.envelope.resource_version)
+    for start in range(0, len(ordered), PAGE_ITEMS):
+        _apply_page(read, ordered[start : start + PAGE_ITEMS], stream, alive, counts, at=at)
+    if read.version is not None:
+        gone = _mark(read, stream, confirm, at=at)
+        counts["ended"] = sum(
+            _end_page(read, gone[start : start + PAGE_ITEMS], stream, at=at)
+            for start in range(0, len(gone), PAGE_ITEMS)
+        )
+    if complete:
+        declare_complete(at=at)
+    return _result(read, counts, absent)
+
+
 def _apply_page(
     read: _List, page: Sequence[_Item], stream: Stream, alive: set[str], counts: Counter[str], *, at: datetime
 ) -> None:
     with transaction.atomic():
         locks.share_stream(read.kind)
-        verdicts = _BOOKS[read.kind].apply(page, stream, at)
+        verdicts = _BOOKS[read.kind].apply(page, stream, read.version or 0, at)
         applied = []
         for item, verdict in zip(page, verdicts, strict=True):
             if verdict.outcome is Outcome.REFUSED:
                 read.rejected.append(
-                    Rejected(item.index, Malformed.code, f"/items/{item.index}", verdict.detail)
+                    Rejected(item.place, Malformed.code, f"/items/{item.place}", verdict.detail)
                 )
             elif verdict.outcome is Outcome.APPLIED:
                 counts["changed" if item.id in alive else "added"] += 1
@@ -349,28 +410,32 @@ def _apply_page(
         streams.advance(read.kind, applied)
 
 
-def _sweep(read: _List, stream: Stream, confirm: int | None, *, complete: bool, at: datetime) -> int:
-    """Ends what the list does not hold and marks its version, while nobody applies events of the kind."""
-    if read.version is None:
-        if complete:
-            declare_complete(at=at)
-        return 0
+def _mark(read: _List, stream: Stream, confirm: int | None, *, at: datetime) -> list[str]:
+    """Marks the list's version while nobody applies events of the kind; answers what is to be ended.
+
+    From here on older news of objects the list did not hold are stale. What is to be ended is ended page
+    by page afterwards; if that is cut short, the same list sent again ends the rest.
+    """
+    assert read.version is not None
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [SWEEP_LOCK_TIMEOUT])
         locks.close_stream(read.kind)
-        books = _BOOKS[read.kind]
-        known = books.known(read.namespace)
+        known = _BOOKS[read.kind].known(read.namespace)
         absent = _absent(read, known, stream, False)
         _check_share(absent, known, confirm)
-        if absent:
-            books.end([one.id for one in absent], read.version, stream, at)
         if not read.ends_nothing:
             streams.mark_listed(read.kind, read.namespace, read.version, at=at)
         streams.advance(read.kind, [read.version])
-        if complete:
-            declare_complete(at=at)
-    return len(absent)
+    return [one.id for one in absent]
+
+
+def _end_page(read: _List, ids: Sequence[str], stream: Stream, *, at: datetime) -> int:
+    """Ends those of the objects that nothing newer was heard of since; answers how many."""
+    assert read.version is not None
+    with transaction.atomic():
+        locks.share_stream(read.kind)
+        return _BOOKS[read.kind].end(ids, read.version, stream, at)
 
 
 def _absent(read: _List, known: Iterable[_Known], stream: Stream, new_history: bool) -> list[_Known]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from django.db import connection
 
@@ -12,6 +13,17 @@ from hamiacct import models
 from hamiacct.accounting.words import Kind
 
 EVERYWHERE = ""
+
+
+class SeenObject(Protocol):
+    """What staleness looks at in one thing seen: an event, or an item of the full list at `list_version`."""
+
+    @property
+    def resource_version(self) -> int: ...
+    @property
+    def replayed(self) -> bool: ...
+    @property
+    def list_version(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,15 @@ class Stream:
     def listed_version(self, namespace: str) -> int:
         """The version of the last full list that would have held an object of this namespace; 0: none."""
         return max(self.listed.get(EVERYWHERE, 0), self.listed.get(namespace, 0))
+
+    def knows_newer(self, row: models.Node | models.ResourceQuota, seen: SeenObject) -> bool:
+        """Whether what the books hold of a node or quota is newer than what was seen of it (decision 8)."""
+        if row.history != self.history or seen.replayed:
+            return False
+        if row.deleted and seen.list_version:
+            # A later list that holds it after all is the truth, though its own version has not moved.
+            return seen.list_version <= row.resource_version
+        return seen.resource_version <= row.resource_version
 
 
 def of_kind(kind: Kind) -> Stream:

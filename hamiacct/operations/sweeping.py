@@ -33,12 +33,14 @@ def look_at_the_clock(*, at: datetime) -> int:
         if some < LOOK_AT_ONCE:
             break
     due = models.Node.objects.filter(handshake_expires_at__lte=at, deleted=False)
-    for name in list(due.order_by("name").values_list("name", flat=True)):
+    names = list(due.order_by("name").values_list("name", flat=True))
+    for start in range(0, len(names), LOOK_AT_ONCE):
+        some_names = names[start : start + LOOK_AT_ONCE]
         with transaction.atomic():
             locks.share_stream(Kind.NODE)
-            locks.take(locks.Space.NODE, [name])
-            node_events.expire_handshakes(name, at=at)
-        looked += 1
+            locks.take(locks.Space.NODE, some_names)
+            node_events.expire_handshakes(some_names, at=at)
+    looked += len(names)
     with transaction.atomic():
         _look_for_absurd_limits(at=at)
     return looked

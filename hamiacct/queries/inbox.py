@@ -59,7 +59,7 @@ def backlog(at: datetime) -> Backlog:
 
 
 def is_complete() -> bool:
-    """Whether a full list of every kind was applied, or somebody declared the books complete (decision 25)."""
+    """Whether a full list of every kind was applied, or the books were declared complete (decision 25)."""
     if settings.HAMIACCT.trust_events:
         return True
     feeds = models.Feed.objects.values_list("listed_at", "declared_complete_at")
