@@ -62,7 +62,7 @@ def say_pod(*phrases: str, vendor: str = NVIDIA, node: str = "n1", **facts: Any)
         "vgpu_node": node,
         "allocations": {vendor: allocation},
     }
-    return Pod(containers=containers_of(*phrases), **{**shown, **facts})
+    return Pod(**{"containers": containers_of(*phrases), **shown, **facts})
 
 
 def containers_of(*phrases: str) -> tuple[Container, ...]:
@@ -70,8 +70,14 @@ def containers_of(*phrases: str) -> tuple[Container, ...]:
     found = [said(phrase) for phrase in phrases]
     assert sorted(found, key=lambda one: one.kind is ContainerClass.APP) == found
     return tuple(
-        Container(position, f"{one.kind}-{position}", one.kind, one.run) for position, one in enumerate(found)
+        Container(position, f"{one.kind}-{position}", one.kind, one.run, limits=_asked(one))
+        for position, one in enumerate(found)
     )
+
+
+def _asked(one: Said) -> dict[str, str]:
+    """A container asks for as many cards as it has rows."""
+    return {"nvidia.com/gpu": str(len(one.rows))} if one.rows else {}
 
 
 def say_manifest(
@@ -94,8 +100,7 @@ def say_manifest(
     statuses = []
     for container, one in zip(containers_of(*phrases), containers, strict=True):
         policy = {"restartPolicy": "Always"} if one.kind is ContainerClass.SIDECAR else {}
-        asked = {"resources": {"limits": {"nvidia.com/gpu": str(len(one.rows))}}} if one.rows else {}
-        shown.append({"name": container.name, **policy, **asked})
+        shown.append({"name": container.name, **policy, "resources": {"limits": dict(container.limits)}})
         if one.run is not Run.ABSENT:
             statuses.append({"name": container.name, "state": STATES[one.run]})
     inits = sum(one.kind is not ContainerClass.APP for one in containers)

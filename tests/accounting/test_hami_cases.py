@@ -1,4 +1,6 @@
-"""HAMi's own cases of collapse, steady state and shrink gate, in the core; where HAMi is wrong, the right answer.
+"""HAMi's own cases of collapse, steady state and shrink gate, in the core.
+
+Where HAMi is wrong, the right answer counts.
 
 The same cases go through HTTP in tests/conversations.
 """

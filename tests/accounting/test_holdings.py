@@ -17,7 +17,7 @@ from hamiacct.accounting.holdings import (
 from hamiacct.accounting.pods import Allocation, Container, ContainerClass, DeviceKey, Groups, Row
 from tests.accounting import formula
 from tests.accounting.strategies import UUIDS, containers, groups
-from tests.say import containers_of, say_pod, said
+from tests.say import containers_of, said, say_pod
 
 VENDORS = {vendor.key: vendor for vendor in config.read_vendors(None)}
 CARD = DeviceKey("n1", "GPU-a", "NVIDIA")
