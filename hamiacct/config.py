@@ -67,9 +67,16 @@ def handshake_zone() -> ZoneInfo:
     return zone
 
 
+class _Vendors(dict[str, Vendor]):
+    """A vendor that the table lost while pods still hold its devices is counted plainly, not forgotten."""
+
+    def __missing__(self, key: str) -> Vendor:
+        return Vendor(key=key, family="", allocated_key=f"the annotation of {key}")
+
+
 @lru_cache(maxsize=8)
 def _by_key(table: tuple[Vendor, ...]) -> Mapping[str, Vendor]:
-    return MappingProxyType({vendor.key: vendor for vendor in table})
+    return MappingProxyType(_Vendors({vendor.key: vendor for vendor in table}))
 
 
 @lru_cache(maxsize=8)

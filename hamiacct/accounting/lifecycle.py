@@ -35,6 +35,7 @@ NODE_KEY = "hami.io/vgpu-node"
 CLAIM_STALE_SECONDS = 600
 ALLOCATE_STUCK_SECONDS = 300
 TERMINATING_OVERDUE_SECONDS = 300
+END_OF_TIME = 32_503_680_000  # the year 3000: what is due later is not waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,4 +305,4 @@ def timed_oddities(clock: Clock, now: float) -> tuple[tuple[Oddity, ...], float 
         return (), None
     due = [(since + after, oddity) for since, after, oddity in waits if since is not None]
     found = tuple(oddity for moment, oddity in due if moment <= now)
-    return found, min((moment for moment, _ in due if moment > now), default=None)
+    return found, min((moment for moment, _ in due if now < moment < END_OF_TIME), default=None)

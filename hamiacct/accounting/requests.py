@@ -26,7 +26,7 @@ class DeviceRequest:
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def memory_on(self, device_memory_mib: int) -> int:
-        """The memory asked of a device with so much: the amount if given, else the percentage, rounded down."""
+        """The memory asked of a device with so much: the amount, else the percentage, rounded down."""
         if self.memory_mib > 0:
             return self.memory_mib
         if self.memory_percent != PERCENT_NOT_GIVEN:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from hamiacct import config, models
+from hamiacct import models
 from hamiacct.accounting.quota import Dimension
 from hamiacct.accounting.words import FindingCode, SubjectKind
+from hamiacct.queries import quotas
 
 DEVICE_CODES = frozenset(
     (FindingCode.OVERCOMMITTED, FindingCode.UNREGISTERED_DEVICE, FindingCode.USAGE_ON_MISSING_DEVICE)
@@ -127,24 +127,17 @@ def _device_findings(device: models.Device) -> list[Found]:
 
 def look_at_quotas(quota_ids: Collection[int], *, at: datetime) -> None:
     """Compares these quotas' usage with their limits, and reads what is odd about their keys."""
-    quotas = (
+    found = (
         models.ResourceQuota.objects.filter(pk__in=quota_ids).prefetch_related("usage") if quota_ids else ()
     )
-    sync({_quota_subject(quota): _quota_findings(quota) for quota in quotas}, QUOTA_CODES, at=at)
+    sync({quota_subject(quota): _quota_findings(quota) for quota in found}, QUOTA_CODES, at=at)
 
 
-def _quota_subject(quota: models.ResourceQuota) -> Subject:
+def quota_subject(quota: models.ResourceQuota) -> Subject:
+    """A quota as the subject of findings."""
     return Subject(
         SubjectKind.QUOTA, f"{quota.namespace}/{quota.name}", namespace=quota.namespace, name=quota.name
     )
-
-
-def scaled(limit: Mapping[str, Any]) -> int | None:
-    """A stored limit in the unit usage is counted in; None where its value is no integer (decision 17)."""
-    amount: int | None = limit["amount"]
-    if amount is None or limit["dimension"] != Dimension.MEMORY:
-        return amount
-    return config.vendor_by_key()[limit["vendor"]].scaled_limit(amount)
 
 
 def _quota_findings(quota: models.ResourceQuota) -> list[Found]:
@@ -161,7 +154,7 @@ def _quota_findings(quota: models.ResourceQuota) -> list[Found]:
     ]
     usage = {total.vendor: total for total in quota.usage.all()}
     for limit in quota.limits:
-        hard = scaled(limit)
+        hard = quotas.scaled(limit)
         if hard is None:
             detail = f"{limit['key']}: {limit['spec']!r} is no integer, so it is no limit"
             found.append(Found(FindingCode.QUOTA_VALUE_UNREADABLE, detail, limit["key"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,8 @@ from django.db import connection
 
 from hamiacct import models
 from hamiacct.accounting.words import Kind
+
+log = logging.getLogger(__name__)
 
 EVERYWHERE = ""
 
@@ -74,6 +77,7 @@ def advance(kind: Kind, versions: Iterable[int]) -> None:
 
 def begin_history(kind: Kind) -> None:
     """A restored cluster: old versions and old tombstones no longer count."""
+    log.warning("a new history of %s begins: the cluster was restored", kind)
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE hamiacct_feed SET history = history + 1, applied_version = 0 WHERE kind = %s", [kind]

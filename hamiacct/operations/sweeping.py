@@ -12,7 +12,7 @@ from hamiacct.accounting.quota import Dimension
 from hamiacct.accounting.words import EventState, FindingCode, Kind, Rule, SubjectKind
 from hamiacct.operations import findings, locks, node_events, pod_events
 from hamiacct.operations.findings import Found, Subject
-from hamiacct.queries import inbox
+from hamiacct.queries import inbox, quotas
 
 LOOK_AT_ONCE = 500
 DELETE_AT_ONCE = 5_000
@@ -59,12 +59,10 @@ def _look_for_absurd_limits(*, at: datetime) -> None:
         return
     wanted: dict[Subject, list[Found]] = {}
     for quota in models.ResourceQuota.objects.filter(deleted=False):
-        subject = Subject(
-            SubjectKind.QUOTA, f"{quota.namespace}/{quota.name}", namespace=quota.namespace, name=quota.name
-        )
+        subject = findings.quota_subject(quota)
         wanted[subject] = []
         for limit in quota.limits:
-            hard = findings.scaled(limit)
+            hard = quotas.scaled(limit)
             total = fleet.get((limit["vendor"], limit["dimension"]), 0)
             if hard is not None and total and hard > ABSURD_TIMES * total:
                 detail = f"{limit['key']}: {hard} is more than {ABSURD_TIMES} times the fleet's {total}"
