@@ -21,10 +21,8 @@ from hamiacct.accounting.errors import Conflict, Malformed, NotFound
 from hamiacct.accounting.words import EventState, EventType, Kind, Outcome
 from hamiacct.kube import manifests
 from hamiacct.operations import bulk, locks, node_events, pod_events, quota_events, streams
-from hamiacct.operations.node_events import SeenNode
-from hamiacct.operations.pod_events import Seen, Verdict
-from hamiacct.operations.quota_events import SeenQuota
-from hamiacct.operations.streams import Stream
+from hamiacct.operations.pod_events import Verdict
+from hamiacct.operations.streams import Seen, Stream
 
 log = logging.getLogger(__name__)
 
@@ -191,75 +189,40 @@ def _drain_locked(kind: Kind, names: Sequence[_Name], *, at: datetime, wait: boo
     if not events:
         return 0
     stream = streams.of_kind(kind)
-    verdicts = work.apply(events, stream, at)
+    verdicts = work.apply([_seen(event) for event in events], stream, at=at)
     _settle(events, verdicts, at=at)
     streams.advance(kind, _applied_versions(events, verdicts, stream))
     return len(events)
 
 
 class _Work(NamedTuple):
-    """What is locked for a name of a kind, and how its events are applied."""
+    """What is locked for a name of a kind, and who applies its events."""
 
     space: locks.Space
     lock_key: Callable[[_Name], str]
-    apply: Callable[[Sequence[models.Event], Stream, datetime], list[Verdict]]
-
-
-def _apply_pods(events: Sequence[models.Event], stream: Stream, at: datetime) -> list[Verdict]:
-    seen = [
-        Seen(
-            EventType(event.type),
-            event.uid,
-            event.namespace,
-            event.name,
-            event.resource_version,
-            event.history,
-            event.body,
-            replayed=event.replayed,
-        )
-        for event in events
-    ]
-    return pod_events.apply(seen, stream, at=at)
-
-
-def _apply_nodes(events: Sequence[models.Event], stream: Stream, at: datetime) -> list[Verdict]:
-    seen = [
-        SeenNode(
-            EventType(event.type),
-            event.name,
-            event.resource_version,
-            event.history,
-            event.body,
-            replayed=event.replayed,
-        )
-        for event in events
-    ]
-    return node_events.apply(seen, stream, at=at)
-
-
-def _apply_quotas(events: Sequence[models.Event], stream: Stream, at: datetime) -> list[Verdict]:
-    seen = [
-        SeenQuota(
-            EventType(event.type),
-            event.namespace,
-            event.name,
-            event.resource_version,
-            event.history,
-            event.body,
-            replayed=event.replayed,
-        )
-        for event in events
-    ]
-    return quota_events.apply(seen, stream, at=at)
+    apply: Callable[..., list[Verdict]]
 
 
 _WORK: dict[Kind, _Work] = {
     Kind.POD: _Work(
-        locks.Space.POD_NAME, lambda name: locks.name_key(name.namespace, name.name), _apply_pods
+        locks.Space.POD_NAME, lambda name: locks.name_key(name.namespace, name.name), pod_events.apply
     ),
-    Kind.NODE: _Work(locks.Space.NODE, lambda name: name.name, _apply_nodes),
-    Kind.QUOTA: _Work(locks.Space.NAMESPACE, lambda name: name.namespace, _apply_quotas),
+    Kind.NODE: _Work(locks.Space.NODE, lambda name: name.name, node_events.apply),
+    Kind.QUOTA: _Work(locks.Space.NAMESPACE, lambda name: name.namespace, quota_events.apply),
 }
+
+
+def _seen(event: models.Event) -> Seen:
+    return Seen(
+        EventType(event.type),
+        event.uid,
+        event.namespace,
+        event.name,
+        event.resource_version,
+        event.history,
+        event.body,
+        replayed=event.replayed,
+    )
 
 
 def _events_of(names: Sequence[_Name]) -> list[models.Event]:

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,7 +24,7 @@ from hamiacct.operations import findings, ledger, locks
 from hamiacct.operations.findings import Found, Subject
 from hamiacct.operations.ledger import Line
 from hamiacct.operations.pod_events import STALE, Verdict
-from hamiacct.operations.streams import Stream
+from hamiacct.operations.streams import Seen, Stream
 
 NODE_CODES = frozenset(
     (
@@ -36,20 +36,7 @@ NODE_CODES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SeenNode:
-    """One thing seen of a node: a watch event, or an item of the full list at `list_version`."""
-
-    type: EventType
-    name: str
-    resource_version: int
-    history: int
-    manifest: Mapping[str, object]
-    replayed: bool = False
-    list_version: int = 0
-
-
-def apply(seen: Sequence[SeenNode], stream: Stream, *, at: datetime) -> list[Verdict]:
+def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
     """Applies what was seen of nodes, in the order given, in the caller's transaction (decisions 8 to 10).
 
     The caller holds the nodes' locks. An event whose decoded content did not change changes nothing but
@@ -90,7 +77,7 @@ def forget(names: Sequence[str], version: int, stream: Stream, *, at: datetime) 
     for row in models.Node.objects.filter(name__in=names, deleted=False).order_by("name"):
         if row.history == stream.history and row.resource_version > version:
             continue
-        sight = _sight_of(SeenNode(EventType.DELETED, row.name, version, stream.history, {}), row, at)
+        sight = _sight_of(Seen(EventType.DELETED, "", "", row.name, version, stream.history, {}), row, at)
         _show(sight)
         gone.append(sight)
     _write(gone, at=at)
@@ -102,7 +89,9 @@ def expire_handshakes(names: Sequence[str], *, at: datetime) -> None:
     due = models.Node.objects.filter(name__in=names, deleted=False, handshake_expires_at__lte=at)
     sights = [
         _sight_of(
-            SeenNode(EventType.MODIFIED, row.name, row.resource_version, row.history, row.manifest), row, at
+            Seen(EventType.MODIFIED, "", "", row.name, row.resource_version, row.history, row.manifest),
+            row,
+            at,
         )
         for row in due.order_by("name")
     ]
@@ -117,7 +106,7 @@ class _Sight:
 
     row: models.Node
     node: Node
-    seen: SeenNode
+    seen: Seen
     contents: str
     is_news: bool
 
@@ -127,7 +116,7 @@ class _Sight:
         return self.seen.type is EventType.DELETED
 
 
-def _sight_of(seen: SeenNode, row: models.Node, at: datetime) -> _Sight:
+def _sight_of(seen: Seen, row: models.Node, at: datetime) -> _Sight:
     """Decodes what was seen. Raises Malformed."""
     if seen.type is EventType.DELETED:
         node = Node(seen.name, seen.resource_version)

@@ -7,7 +7,7 @@ statements. The caller holds the locks of all names in the batch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -30,7 +30,7 @@ from hamiacct.kube import manifests
 from hamiacct.operations import bulk, findings, ledger
 from hamiacct.operations.findings import Found, Subject
 from hamiacct.operations.ledger import Posting
-from hamiacct.operations.streams import Stream
+from hamiacct.operations.streams import Seen, Stream
 
 # Raised and cleared by whoever binds; an event has no say in them.
 BINDING_CODES = frozenset((FindingCode.LABEL_TOO_LONG, FindingCode.PLACEMENT_DIFFERS))
@@ -38,24 +38,6 @@ TIMED_CODES = frozenset(
     (FindingCode.CLAIM_STALE, FindingCode.ALLOCATE_STUCK, FindingCode.TERMINATING_OVERDUE)
 )
 POD_CODES = frozenset(FindingCode) - findings.DEVICE_CODES - findings.QUOTA_CODES - BINDING_CODES
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One thing seen of a pod: a watch event, or an item of the full list at `list_version`.
-
-    `replayed` says an operator sent it again: versions do not count then (decision 11).
-    """
-
-    type: EventType
-    uid: str
-    namespace: str
-    name: str
-    resource_version: int
-    history: int
-    manifest: Mapping[str, object]
-    list_version: int = 0
-    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

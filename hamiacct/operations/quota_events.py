@@ -6,8 +6,8 @@ The namespace's lock is taken first, so no pod is posted meanwhile and no gap re
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 
 from hamiacct import config, models, rows
@@ -18,24 +18,10 @@ from hamiacct.accounting.words import EventType, Outcome
 from hamiacct.kube import manifests
 from hamiacct.operations import findings
 from hamiacct.operations.pod_events import STALE, Verdict
-from hamiacct.operations.streams import Stream
+from hamiacct.operations.streams import Seen, Stream
 
 
-@dataclass(frozen=True, slots=True)
-class SeenQuota:
-    """One thing seen of a ResourceQuota: a watch event, or an item of the full list at `list_version`."""
-
-    type: EventType
-    namespace: str
-    name: str
-    resource_version: int
-    history: int
-    manifest: Mapping[str, object]
-    replayed: bool = False
-    list_version: int = 0
-
-
-def apply(seen: Sequence[SeenQuota], stream: Stream, *, at: datetime) -> list[Verdict]:
+def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
     """Applies what was seen of quotas, in the caller's transaction (decisions 8 and 16).
 
     The caller holds the namespaces' locks and gives them in the order of their names.
@@ -43,7 +29,7 @@ def apply(seen: Sequence[SeenQuota], stream: Stream, *, at: datetime) -> list[Ve
     return [_apply_one(one, stream, at=at) for one in seen]
 
 
-def _apply_one(seen: SeenQuota, stream: Stream, *, at: datetime) -> Verdict:
+def _apply_one(seen: Seen, stream: Stream, *, at: datetime) -> Verdict:
     row = (
         models.ResourceQuota.objects.filter(namespace=seen.namespace, name=seen.name)
         .select_for_update(no_key=True)

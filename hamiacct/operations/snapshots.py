@@ -22,10 +22,8 @@ from hamiacct.kube import fields, manifests, registration
 from hamiacct.kube.manifests import Envelope, ListBody
 from hamiacct.operations import locks, node_events, pod_events, quota_events, streams
 from hamiacct.operations.inbox import Rejected
-from hamiacct.operations.node_events import SeenNode
-from hamiacct.operations.pod_events import Seen, Verdict
-from hamiacct.operations.quota_events import SeenQuota
-from hamiacct.operations.streams import Stream
+from hamiacct.operations.pod_events import Verdict
+from hamiacct.operations.streams import Seen, Stream
 
 PAGE_ITEMS = 500
 FEW = 20
@@ -67,14 +65,12 @@ class _Item(NamedTuple):
 
 
 class _Books(Protocol):
-    """How one kind is known, applied and ended."""
+    """How one kind is known, locked, read, applied and ended."""
 
     def known(self, namespace: str) -> list[_Known]: ...
     def id_of(self, envelope: Envelope) -> str: ...
-    def apply(
-        self, items: Sequence[_Item], stream: Stream, list_version: int, at: datetime
-    ) -> list[Verdict]: ...
     def parse(self, manifest: dict[str, object], at: datetime) -> object: ...
+    def apply(self, seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]: ...
     def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int: ...
 
 
@@ -89,34 +85,15 @@ class _Pods:
             for uid, ended_by, state, version, history in known
         ]
 
-    def parse(self, manifest: dict[str, object], at: datetime) -> object:
-        return manifests.pod_from_manifest(manifest, config.vendors())
-
     def id_of(self, envelope: Envelope) -> str:
         return envelope.uid
 
-    def apply(self, items: Sequence[_Item], stream: Stream, list_version: int, at: datetime) -> list[Verdict]:
-        locks.take(
-            locks.Space.POD_NAME,
-            {locks.name_key(item.envelope.namespace, item.envelope.name) for item in items},
-        )
-        return pod_events.apply(
-            [
-                Seen(
-                    EventType.MODIFIED,
-                    item.id,
-                    item.envelope.namespace,
-                    item.envelope.name,
-                    item.envelope.resource_version,
-                    stream.history,
-                    item.manifest,
-                    list_version=list_version,
-                )
-                for item in items
-            ],
-            stream,
-            at=at,
-        )
+    def parse(self, manifest: dict[str, object], at: datetime) -> object:
+        return manifests.pod_from_manifest(manifest, config.vendors())
+
+    def apply(self, seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
+        locks.take(locks.Space.POD_NAME, {locks.name_key(one.namespace, one.name) for one in seen})
+        return pod_events.apply(seen, stream, at=at)
 
     def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int:
         names = models.Pod.objects.filter(uid__in=ids).values_list("namespace", "name")
@@ -134,29 +111,15 @@ class _Nodes:
             for name, deleted, version, history in known
         ]
 
-    def parse(self, manifest: dict[str, object], at: datetime) -> object:
-        return registration.node_from_manifest(manifest, config.vendors(), at, config.handshake_zone())
-
     def id_of(self, envelope: Envelope) -> str:
         return envelope.name
 
-    def apply(self, items: Sequence[_Item], stream: Stream, list_version: int, at: datetime) -> list[Verdict]:
-        locks.take(locks.Space.NODE, {item.id for item in items})
-        return node_events.apply(
-            [
-                SeenNode(
-                    EventType.MODIFIED,
-                    item.id,
-                    item.envelope.resource_version,
-                    stream.history,
-                    item.manifest,
-                    list_version=list_version,
-                )
-                for item in items
-            ],
-            stream,
-            at=at,
-        )
+    def parse(self, manifest: dict[str, object], at: datetime) -> object:
+        return registration.node_from_manifest(manifest, config.vendors(), at, config.handshake_zone())
+
+    def apply(self, seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
+        locks.take(locks.Space.NODE, {one.name for one in seen})
+        return node_events.apply(seen, stream, at=at)
 
     def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int:
         locks.take(locks.Space.NODE, ids)
@@ -176,39 +139,22 @@ class _Quotas:
             for space, name, deleted, version, history in known
         ]
 
-    def parse(self, manifest: dict[str, object], at: datetime) -> object:
-        return manifests.quota_from_manifest(manifest, config.vendors())
-
     def id_of(self, envelope: Envelope) -> str:
         return locks.name_key(envelope.namespace, envelope.name)
 
-    def apply(self, items: Sequence[_Item], stream: Stream, list_version: int, at: datetime) -> list[Verdict]:
-        locks.take(locks.Space.NAMESPACE, {item.envelope.namespace for item in items})
-        ordered = sorted(items, key=lambda item: item.id)
-        verdicts = quota_events.apply(
-            [
-                SeenQuota(
-                    EventType.MODIFIED,
-                    item.envelope.namespace,
-                    item.envelope.name,
-                    item.envelope.resource_version,
-                    stream.history,
-                    item.manifest,
-                    list_version=list_version,
-                )
-                for item in ordered
-            ],
-            stream,
-            at=at,
-        )
-        by_id = dict(zip((item.id for item in ordered), verdicts, strict=True))
-        return [by_id[item.id] for item in items]
+    def parse(self, manifest: dict[str, object], at: datetime) -> object:
+        return manifests.quota_from_manifest(manifest, config.vendors())
+
+    def apply(self, seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
+        locks.take(locks.Space.NAMESPACE, {one.namespace for one in seen})
+        return quota_events.apply(seen, stream, at=at)
 
     def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int:
-        names = [tuple(id_.split("/", 1)) for id_ in ids]
-        locks.take(locks.Space.NAMESPACE, {namespace for namespace, _ in names})
-        rows = models.ResourceQuota.objects.filter(namespace__in={namespace for namespace, _ in names})
-        chosen = [row.pk for row in rows if (row.namespace, row.name) in set(names)]
+        names = {tuple(id_.split("/", 1)) for id_ in ids}
+        namespaces = {namespace for namespace, _ in names}
+        locks.take(locks.Space.NAMESPACE, namespaces)
+        rows = models.ResourceQuota.objects.filter(namespace__in=namespaces)
+        chosen = [row.pk for row in rows if (row.namespace, row.name) in names]
         return quota_events.forget(chosen, version, stream, at=at)
 
 
@@ -376,7 +322,7 @@ def _apply(
             stream = streams.of_kind(read.kind)
     counts: Counter[str] = Counter()
     alive = {one.id for one in known if one.is_alive}
-    ordered = sorted(read.items, key=lambda item: item.envelope.resource_version)
+    ordered = sorted(read.items, key=lambda item: (item.envelope.namespace, item.envelope.name))
     for start in range(0, len(ordered), PAGE_ITEMS):
         _apply_page(read, ordered[start : start + PAGE_ITEMS], stream, alive, counts, at=at)
     if read.version is not None:
@@ -395,7 +341,8 @@ def _apply_page(
 ) -> None:
     with transaction.atomic():
         locks.share_stream(read.kind)
-        verdicts = _BOOKS[read.kind].apply(page, stream, read.version or 0, at)
+        seen = [_seen(item, read, stream) for item in page]
+        verdicts = _BOOKS[read.kind].apply(seen, stream, at=at)
         applied = []
         for item, verdict in zip(page, verdicts, strict=True):
             if verdict.outcome is Outcome.REFUSED:
@@ -408,6 +355,19 @@ def _apply_page(
             else:
                 counts["unchanged"] += 1
         streams.advance(read.kind, applied)
+
+
+def _seen(item: _Item, read: _List, stream: Stream) -> Seen:
+    return Seen(
+        EventType.MODIFIED,
+        item.envelope.uid,
+        item.envelope.namespace,
+        item.envelope.name,
+        item.envelope.resource_version,
+        stream.history,
+        item.manifest,
+        list_version=read.version or 0,
+    )
 
 
 def _mark(read: _List, stream: Stream, confirm: int | None, *, at: datetime) -> list[str]:

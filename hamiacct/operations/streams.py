@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from django.db import connection
 
 from hamiacct import models
-from hamiacct.accounting.words import Kind
+from hamiacct.accounting.words import EventType, Kind
 
 log = logging.getLogger(__name__)
 
 EVERYWHERE = ""
 
 
-class SeenObject(Protocol):
-    """What staleness looks at in one thing seen: an event, or an item of the full list at `list_version`."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One thing seen of an object: a watch event, or an item of the full list at `list_version`.
 
-    @property
-    def resource_version(self) -> int: ...
-    @property
-    def replayed(self) -> bool: ...
-    @property
-    def list_version(self) -> int: ...
+    `uid` is "" for kinds known by name, `namespace` for nodes. `replayed` says an operator sent it again:
+    versions do not count then (decision 11).
+    """
+
+    type: EventType
+    uid: str
+    namespace: str
+    name: str
+    resource_version: int
+    history: int
+    manifest: Mapping[str, object]
+    list_version: int = 0
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class Stream:
         """The version of the last full list that would have held an object of this namespace; 0: none."""
         return max(self.listed.get(EVERYWHERE, 0), self.listed.get(namespace, 0))
 
-    def knows_newer(self, row: models.Node | models.ResourceQuota, seen: SeenObject) -> bool:
+    def knows_newer(self, row: models.Node | models.ResourceQuota, seen: Seen) -> bool:
         """Whether what the books hold of a node or quota is newer than what was seen of it (decision 8)."""
         if row.history != self.history or seen.replayed:
             return False
