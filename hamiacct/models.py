@@ -253,6 +253,62 @@ class QuotaUsage(models.Model):
         return f"{self.quota_id} {self.vendor}"
 
 
+class Reservation(models.Model):
+    """A pod's hold on devices, the last one of its UID (decision 26).
+
+    `allocations` are the held rows as in `Pod.allocations`; while the hold stands they are what the pod
+    is charged, and events of the unbound pod only leave their traces in its row. `bound_version` is the
+    pods' applied version when it was bound: only a later list can say the pod is gone.
+    """
+
+    pod_uid = models.CharField(primary_key=True, max_length=NAME_LENGTH)
+    namespace = models.CharField(max_length=NAME_LENGTH)
+    name = models.CharField(max_length=NAME_LENGTH)
+    node = models.CharField(max_length=NODE_LENGTH)
+    state = models.CharField(max_length=20, choices=_choices(words.ReservationState))
+    allocations = models.JSONField(default=dict)
+    annotations = models.JSONField(default=dict)
+    labels = models.JSONField(default=dict)
+    score = models.FloatField(default=0)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+    bound_version = models.BigIntegerField(default=0)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["expires_at"], name="hold_by_expiry", condition=Q(state="held")),
+            models.Index(fields=["changed_at"], name="hold_binding", condition=Q(state="binding")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name} on {self.node}: {self.state}"
+
+
+class Decision(models.Model):
+    """A refusal that was answered: why not, with the numbers."""
+
+    at = models.DateTimeField(db_index=True)
+    question = models.CharField(max_length=20, choices=_choices(words.Question))
+    namespace = models.CharField(max_length=NAME_LENGTH, blank=True)
+    pod = models.CharField(max_length=NAME_LENGTH, blank=True)
+    pod_uid = models.CharField(max_length=NAME_LENGTH, blank=True)
+    verdict = models.CharField(max_length=20, choices=_choices(words.Refusal))
+    message = models.TextField(blank=True)
+    reasons = models.JSONField(default=dict)
+    checks = models.JSONField(default=list)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["namespace", "-id"], name="decision_by_namespace"),
+            models.Index(fields=["pod", "-id"], name="decision_by_pod"),
+            models.Index(fields=["verdict", "-id"], name="decision_by_verdict"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.question} {self.namespace}/{self.pod}: {self.verdict}"
+
+
 class Finding(models.Model):
     """Something odd about a subject, since when. `key` tells two findings of one code apart."""
 

@@ -8,12 +8,14 @@ from typing import Any
 from hamiacct import models
 from hamiacct.accounting.amounts import Amount, Usage
 from hamiacct.accounting.holdings import Held
-from hamiacct.accounting.lifecycle import Charge
+from hamiacct.accounting.lifecycle import Charge, Hold
 from hamiacct.accounting.pods import (
     Allocation,
     Container,
     ContainerClass,
     DeviceKey,
+    Phase,
+    Pod,
     QuotaFacts,
     Row,
     Run,
@@ -83,6 +85,10 @@ def allocations_json(allocations: Mapping[str, Allocation]) -> dict[str, Any]:
 
 def allocations_of(row: models.Pod) -> dict[str, Allocation]:
     """The last good allocation per vendor of a stored pod."""
+    return _allocations(row.allocations)
+
+
+def _allocations(stored_by_vendor: Mapping[str, Any]) -> dict[str, Allocation]:
     return {
         key: Allocation(
             key,
@@ -91,7 +97,7 @@ def allocations_of(row: models.Pod) -> dict[str, Allocation]:
             stored["slots_per_row"],
             stored["text"],
         )
-        for key, stored in row.allocations.items()
+        for key, stored in stored_by_vendor.items()
     }
 
 
@@ -104,6 +110,33 @@ def charge_of(row: models.Pod, held: Held) -> Charge:
         allocations_of(row),
         Rule(row.ended_by) if row.ended_by else None,
     )
+
+
+def pod_of(row: models.Pod) -> Pod:
+    """A stored pod as it was last seen, as far as it was kept."""
+    return Pod(
+        uid=row.uid,
+        namespace=row.namespace,
+        name=row.name,
+        resource_version=row.resource_version,
+        containers=containers_of(row),
+        node_name=row.node,
+        vgpu_node=row.vgpu_node,
+        vgpu_time=row.vgpu_time,
+        phase=Phase(row.phase or Phase.PENDING),
+        deletion_timestamp=row.deletion_timestamp,
+        allocations=allocations_of(row),
+        quota_facts=quota_facts_of(row),
+        bind_phase=row.bind_phase,
+        bind_time=row.bind_time,
+        labels=row.labels,
+        annotations=row.annotations,
+    )
+
+
+def hold_of(row: models.Reservation) -> Hold:
+    """A stored reservation as what it holds."""
+    return Hold(row.node, _allocations(row.allocations))
 
 
 def quota_facts_of(row: models.Pod) -> QuotaFacts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import NamedTuple
 
 from hamiacct.accounting.amounts import UNUSED
@@ -27,6 +28,7 @@ from hamiacct.accounting.pods import (
     ContainerClass,
     FaultCode,
     Pod,
+    Row,
     Run,
 )
 from hamiacct.accounting.words import ChargedAs, FindingCode, PodState, Rule
@@ -114,6 +116,71 @@ def decide(stored: Charge | None, pod: Pod, vendors: Vendors, policy: Policy = P
     charge = _charge(before, pod, vendors, policy)
     rule = _rule(stored, before, charge)
     return Decision(rule, charge, _state(pod, charge), _oddities(before, pod, charge, vendors, policy))
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A reservation that stands: the rows it holds, per vendor, on its node (decision 26)."""
+
+    node: str
+    allocations: Mapping[str, Allocation]
+
+
+class HoldEnd(StrEnum):
+    """What an event of its pod does to a hold."""
+
+    STAYS = "stays"
+    CONFIRMED = "confirmed"
+    RELEASED = "released"
+
+
+def decide_while_held(
+    hold: Hold, stored: Charge, pod: Pod, vendors: Vendors, policy: Policy = Policy()
+) -> tuple[Decision, HoldEnd]:
+    """What `pod` is charged while a hold stands, and what becomes of the hold (decision 27).
+
+    Only a bound pod that carries an allocation of ours has a say: the same one confirms the hold,
+    another one wins over it. Everything else is remembered, and the hold stays what is charged.
+    """
+    if pod.phase.is_terminal:
+        return decide(stored, pod, vendors, policy), HoldEnd.RELEASED
+    if not pod.is_bound or not pod.vgpu_node or not pod.allocations:
+        charge = replace(stored, allocations=_merged(stored, pod), charged_as=ChargedAs.HELD)
+        oddities = _oddities(stored, pod, charge, vendors, policy)
+        if pod.is_bound:
+            detail = f"bound to {pod.node_name} without an allocation; held on {hold.node}"
+            oddities = (*oddities, Oddity(FindingCode.PLACEMENT_DIFFERS, "", detail))
+        rule = Rule.TERMINATING if pod.is_terminating else Rule.UNCHANGED
+        return Decision(rule, charge, PodState.RESERVED, oddities), HoldEnd.STAYS
+    charge = _charge(stored, pod, vendors, policy)
+    oddities = _oddities(stored, pod, charge, vendors, policy)
+    if pod.node_name == hold.node and _same_rows(hold.allocations, pod.allocations):
+        return Decision(Rule.CONFIRMED, charge, _state(pod, charge), oddities), HoldEnd.CONFIRMED
+    detail = f"bound to {pod.node_name} with another allocation than the one held on {hold.node}"
+    oddities = (*oddities, Oddity(FindingCode.PLACEMENT_DIFFERS, "", detail))
+    return Decision(Rule.REPLACED, charge, _state(pod, charge), oddities), HoldEnd.RELEASED
+
+
+def after_hold(stored: Charge, pod: Pod, rule: Rule, vendors: Vendors, policy: Policy = Policy()) -> Decision:
+    """The charge when a hold has ended by `rule`: computed from the last that was seen of the pod."""
+    charge = _charge(replace(stored, usage=UNUSED), pod, vendors, policy)
+    return Decision(rule, charge, _state(pod, charge), _oddities(stored, pod, charge, vendors, policy))
+
+
+def _same_rows(held: Mapping[str, Allocation], seen: Mapping[str, Allocation]) -> bool:
+    """Whether two allocations hold the same; types and empty groups at the end do not count."""
+
+    def amounts(allocations: Mapping[str, Allocation]) -> dict[str, list[tuple[str, list[Row]]]]:
+        plain: dict[str, list[tuple[str, list[Row]]]] = {}
+        for key, allocation in allocations.items():
+            groups = [[row._replace(type="") for row in rows] for rows in allocation.groups]
+            while groups and not groups[-1]:
+                groups.pop()
+            if groups:
+                plain[key] = [(allocation.node, rows) for rows in groups]
+        return plain
+
+    return amounts(held) == amounts(seen)
 
 
 def _charge(before: Charge, pod: Pod, vendors: Vendors, policy: Policy) -> Charge:

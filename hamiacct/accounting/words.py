@@ -52,6 +52,43 @@ class ChargedAs(StrEnum):
     NOTHING = "nothing"
     EFFECTIVE = "effective"
     STEADY = "steady"
+    HELD = "held"
+
+
+class ReservationState(StrEnum):
+    """The life of a reservation (decision 26)."""
+
+    HELD = "held"
+    BINDING = "binding"
+    BOUND = "bound"
+    CONFIRMED = "confirmed"
+    RELEASED = "released"
+    EXPIRED = "expired"
+
+    @property
+    def stands(self) -> bool:
+        """Whether the hold is what its pod is charged."""
+        return self in (ReservationState.HELD, ReservationState.BINDING, ReservationState.BOUND)
+
+
+class Question(StrEnum):
+    """What was asked when something was refused."""
+
+    FIT = "fit"
+    RESERVATION = "reservation"
+    FILTER = "filter"
+    BIND = "bind"
+    ADMISSION = "admission"
+    QUOTA_CHECK = "quota-check"
+
+
+class Refusal(StrEnum):
+    """How a question was refused."""
+
+    NO_FIT = "no-fit"
+    NO_QUOTA = "no-quota"
+    REFUSED = "refused"
+    ERROR = "error"
 
 
 class FindingCode(StrEnum):

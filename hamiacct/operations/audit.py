@@ -19,7 +19,7 @@ from hamiacct.accounting.amounts import Amount, Usage
 from hamiacct.accounting.holdings import Held, footprint_of_pod
 from hamiacct.accounting.pods import DeviceKey
 from hamiacct.accounting.words import Book, ChargedAs, Rule
-from hamiacct.operations import findings, ledger, locks, quota_events
+from hamiacct.operations import findings, ledger, locks, pod_events, quota_events
 from hamiacct.operations.ledger import Line
 
 REPAIR_LOCK_TIMEOUT = "60s"
@@ -224,21 +224,25 @@ def _sums(
 def _expected_entries(entries: Mapping[_EntryKey, Sizes]) -> tuple[dict[str, Sizes], dict[str, Sizes]]:
     """What each pod should be charged by its stored allocation, beside what its entries say."""
     expected: dict[str, Sizes] = {}
+    holds = {hold.pod_uid: hold for hold in models.Reservation.objects.filter(state__in=pod_events.STANDING)}
     for pod in models.Pod.objects.exclude(charged_as=ChargedAs.NOTHING).iterator(chunk_size=2000):
-        for key, amount in _charge_of(pod).items():
+        for key, amount in _charge_of(pod, holds.get(pod.uid)).items():
             expected[str(_EntryKey(pod.uid, *key))] = (amount.slots, amount.memory_mib, amount.cores)
     return expected, {str(key): sizes[:3] for key, sizes in entries.items()}
 
 
-def _charge_of(pod: models.Pod) -> Held:
-    """The reading of the pod's footprint that its row says is charged."""
+def _charge_of(pod: models.Pod, hold: models.Reservation | None) -> Held:
+    """The reading of the pod's footprint that its row says is charged: of its hold's while that stands."""
+    is_held = pod.charged_as == ChargedAs.HELD and hold is not None
+    allocations = rows.hold_of(hold).allocations if is_held and hold is not None else rows.allocations_of(pod)
     footprint = footprint_of_pod(
-        rows.containers_of(pod), rows.allocations_of(pod), config.vendor_by_key(), config.annotation_layout()
+        rows.containers_of(pod), allocations, config.vendor_by_key(), config.annotation_layout()
     )
     charged: dict[str, Held] = {
         ChargedAs.NOTHING: Usage(),
         ChargedAs.STEADY: footprint.steady,
         ChargedAs.EFFECTIVE: footprint.effective,
+        ChargedAs.HELD: footprint.effective,
     }
     return charged[pod.charged_as]
 

@@ -16,13 +16,14 @@ from hamiacct.accounting import lifecycle
 from hamiacct.accounting.amounts import UNUSED
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.holdings import Held
-from hamiacct.accounting.lifecycle import Charge, Clock, Decision
+from hamiacct.accounting.lifecycle import Charge, Clock, Decision, HoldEnd
 from hamiacct.accounting.pods import Pod, QuotaFacts
 from hamiacct.accounting.words import (
     EventType,
     FindingCode,
     Outcome,
     PodState,
+    ReservationState,
     Rule,
     SubjectKind,
 )
@@ -33,10 +34,11 @@ from hamiacct.operations.ledger import Posting
 from hamiacct.operations.streams import Seen, Stream
 
 # Raised and cleared by whoever binds; an event has no say in them.
-BINDING_CODES = frozenset((FindingCode.LABEL_TOO_LONG, FindingCode.PLACEMENT_DIFFERS))
+BINDING_CODES = frozenset((FindingCode.LABEL_TOO_LONG,))
 TIMED_CODES = frozenset(
     (FindingCode.CLAIM_STALE, FindingCode.ALLOCATE_STUCK, FindingCode.TERMINATING_OVERDUE)
 )
+STANDING = tuple(state.value for state in ReservationState if state.stands)
 POD_CODES = frozenset(FindingCode) - findings.DEVICE_CODES - findings.QUOTA_CODES - BINDING_CODES
 
 
@@ -65,6 +67,7 @@ class _Account:
 
     row: models.Pod
     charge: Charge
+    hold: models.Reservation | None = None
     is_new: bool = False
     changed: bool = False
     oddities: tuple[Found, ...] = ()
@@ -107,10 +110,44 @@ def _load(names: Iterable[tuple[str, str]], uids: Iterable[str], stream: Stream,
     pods = named | models.Pod.objects.filter(uid__in=sorted(uids))
     locked = list(pods.select_for_update(no_key=True).order_by("uid"))
     held = held_by([row.uid for row in locked])
+    holds = _standing_holds([row.uid for row in locked])
     batch = _Batch(stream, at, {}, defaultdict(set))
     for row in locked:
-        batch.add(_Account(row, rows.charge_of(row, held.get(row.uid, UNUSED))))
+        batch.add(_Account(row, rows.charge_of(row, held.get(row.uid, UNUSED)), holds.get(row.uid)))
     return batch
+
+
+def _standing_holds(uids: Sequence[str]) -> dict[str, models.Reservation]:
+    """The reservations of these pods that are what they are charged, locked like their pods."""
+    found = models.Reservation.objects.filter(pod_uid__in=uids, state__in=STANDING)
+    return {row.pod_uid: row for row in found.select_for_update(no_key=True).order_by("pod_uid")}
+
+
+def end_holds(
+    uids: Sequence[str], state: ReservationState, rule: Rule, stream: Stream, *, at: datetime
+) -> int:
+    """Ends holds; each pod's charge is computed from the last that was seen of it (decision 27).
+
+    The caller holds the locks of the pods' names. Answers how many ended.
+    """
+    locked = list(models.Pod.objects.filter(uid__in=uids).select_for_update(no_key=True).order_by("uid"))
+    held, holds = held_by(uids), _standing_holds(uids)
+    batch = _Batch(stream, at, {}, defaultdict(set))
+    for row in locked:
+        hold = holds.get(row.uid)
+        if hold is None:
+            continue
+        account = _Account(row, rows.charge_of(row, held.get(row.uid, UNUSED)), hold)
+        batch.add(account)
+        decision = lifecycle.after_hold(
+            account.charge, rows.pod_of(row), rule, config.vendor_by_key(), config.charge_policy()
+        )
+        _post(batch, account, decision, f"the hold on {hold.node} is {state}", row.resource_version)
+        _end_hold(account, state, at)
+        row.state, row.rule = decision.state, decision.rule
+        account.oddities = tuple(Found(one.code, one.detail, one.key) for one in decision.oddities)
+    _write(batch)
+    return len(batch.accounts)
 
 
 def held_by(uids: Sequence[str]) -> dict[str, Held]:
@@ -140,9 +177,30 @@ def _apply_one(batch: _Batch, seen: Seen) -> Verdict:
     else:
         _end_predecessors(batch, seen)
         stored = None if account.is_new else _as_known(account, batch.stream)
-        decision = lifecycle.decide(stored, pod, config.vendor_by_key(), config.charge_policy())
+        if account.hold is not None:
+            decision = _decide_held(batch, account, account.hold, pod)
+        else:
+            decision = lifecycle.decide(stored, pod, config.vendor_by_key(), config.charge_policy())
     _record(batch, account, seen, decision, pod)
     return Verdict(Outcome.APPLIED, decision.rule)
+
+
+def _decide_held(batch: _Batch, account: _Account, hold: models.Reservation, pod: Pod) -> Decision:
+    """The decision while a hold stands; the hold ends with its pod or when the pod is bound (decision 27)."""
+    decision, end = lifecycle.decide_while_held(
+        rows.hold_of(hold), account.charge, pod, config.vendor_by_key(), config.charge_policy()
+    )
+    if end is HoldEnd.CONFIRMED:
+        _end_hold(account, ReservationState.CONFIRMED, batch.at)
+    elif end is HoldEnd.RELEASED:
+        _end_hold(account, ReservationState.RELEASED, batch.at)
+    return decision
+
+
+def _end_hold(account: _Account, state: ReservationState, at: datetime) -> None:
+    """The hold is over; what its pod is charged is decided elsewhere."""
+    if account.hold is not None and ReservationState(account.hold.state).stands:
+        account.hold.state, account.hold.changed_at = state, at
 
 
 def _is_stale(stream: Stream, seen: Seen, account: _Account | None) -> bool:
@@ -223,15 +281,20 @@ def _end_predecessors(batch: _Batch, seen: Seen) -> None:
 def end_absent(uids: Sequence[str], version: int, stream: Stream, *, at: datetime) -> int:
     """Ends pods that the full list at `version` does not hold, unless something newer was heard of them.
 
-    The caller holds the locks of their names. Answers how many it ended.
+    Absence never ends a hold, but one that was bound before the list (decision 26). The caller holds the
+    locks of their names. Answers how many it ended.
     """
     pods = models.Pod.objects.filter(uid__in=uids).select_for_update(no_key=True).order_by("uid")
-    held = held_by(uids)
     batch = _Batch(stream, at, {}, defaultdict(set))
-    for row in pods:
+    locked = list(pods)
+    held, holds = held_by(uids), _standing_holds(uids)
+    for row in locked:
+        hold = holds.get(row.uid)
         if row.ended_by or (row.history == stream.history and row.resource_version > version):
             continue
-        account = _Account(row, rows.charge_of(row, held.get(row.uid, UNUSED)))
+        if hold is not None and not (hold.state == ReservationState.BOUND and hold.bound_version < version):
+            continue
+        account = _Account(row, rows.charge_of(row, held.get(row.uid, UNUSED)), hold)
         batch.add(account)
         decision = lifecycle.ended(account.charge, Rule.ABSENT)
         _post(batch, account, decision, f"not in the full list at version {version}", version)
@@ -272,6 +335,7 @@ def _reason(seen: Seen) -> str:
 
 def _end_row(account: _Account, decision: Decision, version: int, at: datetime) -> None:
     row = account.row
+    _end_hold(account, ReservationState.RELEASED, at)
     row.state, row.rule = PodState.ENDED, decision.rule
     row.ended_by, row.ended_version, row.ended_at = decision.rule, version, at
     row.look_again_at = None
@@ -363,6 +427,9 @@ def _write(batch: _Batch) -> None:
         unique_fields=["uid"],
         update_fields=ROW_FIELDS,
     )
+    holds = [account.hold for account in changed if account.hold is not None]
+    if holds:
+        models.Reservation.objects.bulk_update(holds, ["state", "changed_at"])
     ledger.post(batch.postings, at=batch.at)
     findings.sync({subject_of(account.row): account.oddities for account in changed}, POD_CODES, at=batch.at)
 

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 
 from hamiacct import config, models
 from hamiacct.accounting.errors import Malformed, SnapshotRefused
-from hamiacct.accounting.words import EventType, Kind, Outcome, PodState
+from hamiacct.accounting.words import EventType, Kind, Outcome, PodState, ReservationState
 from hamiacct.kube import fields, manifests, registration
 from hamiacct.kube.manifests import Envelope, ListBody
 from hamiacct.operations import locks, node_events, pod_events, quota_events, streams
@@ -75,13 +75,22 @@ class _Books(Protocol):
 
 
 class _Pods:
-    """Pods, by UID. The guard counts the charged ones."""
+    """Pods, by UID. The guard counts the charged ones; no list ends a hold that is not bound before it."""
 
     def known(self, namespace: str) -> list[_Known]:
         pods = models.Pod.objects.filter(namespace=namespace) if namespace else models.Pod.objects.all()
+        holds = models.Reservation.objects.filter(state__in=pod_events.STANDING)
+        bound = dict(holds.filter(state=ReservationState.BOUND).values_list("pod_uid", "bound_version"))
+        endless = set(holds.values_list("pod_uid", flat=True)) - bound.keys()
         known = pods.values_list("uid", "ended_by", "state", "resource_version", "history")
         return [
-            _Known(uid, not ended_by, not ended_by and state != PodState.UNSCHEDULED, version, history)
+            _Known(
+                uid,
+                not ended_by and uid not in endless,
+                not ended_by and uid not in endless and state != PodState.UNSCHEDULED,
+                max(version, bound.get(uid, 0)),
+                history,
+            )
             for uid, ended_by, state, version, history in known
         ]
 

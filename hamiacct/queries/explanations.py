@@ -54,6 +54,9 @@ def of_pod(uid: str) -> Explanation:
     if row is None:
         raise NotFound(f"no pod with uid {uid}")
     containers, allocations = rows.containers_of(row), rows.allocations_of(row)
+    if row.charged_as == ChargedAs.HELD:
+        hold = models.Reservation.objects.filter(pod_uid=uid).first()
+        allocations = dict(rows.hold_of(hold).allocations) if hold is not None else allocations
     steps = steps_of_pod(containers, allocations, config.vendor_by_key(), config.annotation_layout())
     footprint: Footprint[DeviceKey] = steps[-1].footprint if steps else Footprint()
     charged = rows.held_of(row.entries.select_related("device"))
@@ -163,6 +166,8 @@ def _sentence(
         return f"Nothing is charged: {_ENDED.get(rule, 'it ended')}."
     if charged_as is ChargedAs.NOTHING or not len(footprint.effective):
         return "Nothing is charged: it carries no allocation on a node."
+    if charged_as is ChargedAs.HELD:
+        return f"Charged {_amounts(footprint.effective)}: held for it by a reservation until it is bound."
     if charged_as is ChargedAs.STEADY:
         why = "apps and sidecars; every regular init container exited 0 and its memory was given back"
         if all(container.kind is not ContainerClass.INIT for container in containers):
