@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
+from hamiacct.accounting import quantities
 from hamiacct.accounting.errors import Malformed, UnreadableQuantity
-from hamiacct.kube import quantities
 from hamiacct.kube.annotations import INT64_MAX, MAX_NAME, REPLACEMENT, clean
 
 MAX_ITEMS = 1024

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from hamiacct.accounting import pods, quota
+from hamiacct.accounting import pods, quantities, quota
 from hamiacct.accounting.errors import Malformed, UnreadableQuantity
 from hamiacct.accounting.vendors import Vendor
 from hamiacct.kube import annotations as codec
-from hamiacct.kube import fields, quantities, registration
+from hamiacct.kube import fields, registration
 from hamiacct.kube.fields import Manifest
 
 EVENT_TYPES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")

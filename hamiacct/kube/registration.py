@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple
 
+from hamiacct.accounting import quantities
 from hamiacct.accounting.devices import (
     MigProfile,
     Node,
@@ -26,7 +27,7 @@ from hamiacct.accounting.devices import (
 from hamiacct.accounting.errors import Malformed, UnreadableAnnotation, UnreadableQuantity
 from hamiacct.accounting.vendors import Vendor
 from hamiacct.kube import annotations as codec
-from hamiacct.kube import fields, quantities
+from hamiacct.kube import fields
 from hamiacct.kube.fields import Manifest
 
 CORDON = "hami.io/device-cordon"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hamiacct import config, models, rows
+from hamiacct.accounting import quantities
 from hamiacct.accounting.amounts import Amount, Usage
 from hamiacct.accounting.errors import UnreadableQuantity
 from hamiacct.accounting.footprint import footprint_of
@@ -14,7 +15,6 @@ from hamiacct.accounting.pods import Container, Phase
 from hamiacct.accounting.quota import Dimension, selects
 from hamiacct.accounting.vendors import Vendor
 from hamiacct.accounting.words import PodState
-from hamiacct.kube import quantities
 from hamiacct.queries import findings
 
 REQUESTS = "requests."

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hamiacct.accounting import quantities
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.pods import Allocation, Container, Pod, Row
 from hamiacct.accounting.vendors import Vendor
-from hamiacct.kube import quantities
 
 MAX_CARDS = 1024
 CARD = "card"

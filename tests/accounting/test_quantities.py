@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hamiacct.accounting import quantities
 from hamiacct.accounting.errors import UnreadableQuantity
-from hamiacct.kube import quantities
 
 UNITS = {
     "": Fraction(1),
