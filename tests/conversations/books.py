@@ -1,6 +1,5 @@
 """The service as its callers see it: events go in over HTTP, and what the books say is read over HTTP."""
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from rest_framework.test import APIClient
@@ -126,11 +125,3 @@ def complete(manifest: dict[str, Any], **metadata: Any) -> dict[str, Any]:
     uid = own.get("uid", "pod-1")
     filled = {"uid": uid, "name": uid, "namespace": "team-a", "resourceVersion": str(next(versions))}
     return {"kind": "Pod", **manifest, "metadata": {**filled, **own, **metadata}}
-
-
-def findings_by_code(findings: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
-    """Details by code."""
-    found: dict[str, list[str]] = {}
-    for one in findings:
-        found.setdefault(one["code"], []).append(one["detail"])
-    return found
