@@ -140,19 +140,23 @@ class Explain(Endpoint):
         """The pod need not exist. Its allocation annotation is explained, or else its requests."""
         bodies.media_type(request._request, bodies.JSON)
         document = bodies.parsed(bodies.read(request._request, MAX_BODY_BYTES))
-        found = explanations.of_manifest(_pod_of(document))
-        return Response({**_explanation_shape(found), "apiserver": dict(found.apiserver)})
+        if not isinstance(document, dict) or not isinstance(document.get("pod"), dict):
+            raise Malformed("the body must be an object with a pod, itself an object", "/pod")
+        try:
+            pod = pod_asked_about(document["pod"])
+        except Malformed as error:
+            raise Malformed(error.detail, f"/pod{error.pointer}") from error
+        return Response(manifest_answer(explanations.of_manifest(pod)))
 
 
-def _pod_of(document: object) -> pods.Pod:
-    """The pod in a body. One that does not exist yet may lack what only the apiserver gives: a name."""
-    if not isinstance(document, dict) or not isinstance(document.get("pod"), dict):
-        raise Malformed("the body must be an object with a pod, itself an object", "/pod")
-    manifest = document["pod"]
+def pod_asked_about(manifest: dict[str, Any]) -> pods.Pod:
+    """The pod of a manifest. One that does not exist yet may lack what only the apiserver gives: a name."""
     metadata = manifest.get("metadata") or {}
     if isinstance(metadata, dict) and not metadata.get("name"):
         manifest = {**manifest, "metadata": {**metadata, "name": UNNAMED}}
-    try:
-        return manifests.pod_from_manifest(manifest, config.vendors())
-    except Malformed as error:
-        raise Malformed(error.detail, f"/pod{error.pointer}") from error
+    return manifests.pod_from_manifest(manifest, config.vendors())
+
+
+def manifest_answer(found: explanations.Explanation) -> dict[str, Any]:
+    """What is answered about a pod that need not exist."""
+    return {**_explanation_shape(found), "apiserver": dict(found.apiserver)}

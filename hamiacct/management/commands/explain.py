@@ -20,7 +20,7 @@ from api import explain
 from hamiacct.accounting.amounts import Amount
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.pods import DeviceKey, Pod
-from hamiacct.queries import explanations
+from hamiacct.queries import explanations, requests
 
 # Where a kind that makes pods keeps the pod that it makes.
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -128,15 +128,20 @@ def _documents(text: str, name: str) -> list[object]:
 def _objects(documents: Iterable[object]) -> Iterator[dict[str, Any]]:
     """Every Kubernetes object; those of a list one by one."""
     for document in documents:
-        if not isinstance(document, dict):
-            raise CommandError(f"a document is no Kubernetes object but {type(document).__name__}")
-        items = document.get("items")
-        if _kind(document).endswith("List") and isinstance(items, list):
-            kind = _kind(document).removesuffix("List")
-            named = ({"kind": kind, **item} if isinstance(item, dict) else item for item in items)
-            yield from _objects(named)
+        whole = _object(document)
+        items = whole.get("items")
+        if _kind(whole).endswith("List") and isinstance(items, list):
+            # A list of one kind may name it once.
+            named = {"kind": _kind(whole).removesuffix("List")}
+            yield from ({**named, **_object(item)} for item in items)
         else:
-            yield document
+            yield whole
+
+
+def _object(document: object) -> dict[str, Any]:
+    if not isinstance(document, dict):
+        raise CommandError(f"a document is no Kubernetes object but {type(document).__name__}")
+    return document
 
 
 def _kind(item: Mapping[str, Any]) -> str:
@@ -178,15 +183,15 @@ def _page(title: str, pod: Pod, found: explanations.Explanation) -> str:
     with console.capture() as page:
         console.print(Text(f"{title}, {_basis(pod)}", style="bold"))
         for fault in pod.faults:
-            console.print(Text(f"{fault.key} cannot be read: at offset {fault.offset}, {fault.reason}"))
+            said = f"{fault.key} cannot be read: at offset {fault.offset}, {fault.reason}"
+            console.print(Text(said, style="red"), soft_wrap=True)
         for key in sorted({key for step in found.steps for key in step.usage}):
             console.print(_steps_table(key, found))
             console.print(_result_table(key, found))
-        console.print(Text(found.sentence))
+        console.print(Text(found.sentence), soft_wrap=True)
         charged = ", ".join(f"{name} {amount}" for name, amount in sorted(found.apiserver.items()))
-        console.print(
-            Text(f"The apiserver would charge a ResourceQuota: {charged or 'nothing managed here'}.")
-        )
+        charged = charged or "nothing that is managed here"
+        console.print(Text(f"The apiserver would charge a ResourceQuota: {charged}."), soft_wrap=True)
     return page.get()
 
 
@@ -198,9 +203,9 @@ def _basis(pod: Pod) -> str:
 
 
 def _device(key: DeviceKey) -> str:
-    return f"{key.vendor} {key.uuid.removeprefix(f'{key.vendor} ')} on {key.node}".replace(
-        f" on {explanations.ANYWHERE}", f", {explanations.ANYWHERE}"
-    )
+    if key.node == requests.ANYWHERE:
+        return f"{key.uuid}, {key.node}"
+    return f"{key.vendor} {key.uuid} on {key.node or 'no node'}"
 
 
 def _sizes(amount: Amount) -> tuple[int, int, int]:
