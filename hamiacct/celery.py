@@ -19,6 +19,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hamiacct.settings")
 # day at most, but a table held in memory starts anew with its process, so they are asked for often.
 BEAT = {
     "hamiacct.tasks.sweep_inbox": 5.0,
+    "hamiacct.tasks.sweep_holds": 5.0,
     "hamiacct.tasks.sweep_findings": 60.0,
     "hamiacct.tasks.sweep_old": 3600.0,
     "hamiacct.tasks.ensure_partitions": 3600.0,

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from hamiacct.celery import app, woken
-from hamiacct.operations import inbox, sweeping
+from hamiacct.operations import inbox, reservations, sweeping
 
 
 @app.task
@@ -23,6 +23,12 @@ def sweep_inbox() -> int:
 
 
 @app.task
+def sweep_holds() -> int:
+    """Ends the holds whose time is up."""
+    return reservations.expire(at=timezone.now())
+
+
+@app.task
 def sweep_findings() -> int:
     """Raises and clears what only time tells."""
     return sweeping.look_at_the_clock(at=timezone.now())
@@ -30,8 +36,10 @@ def sweep_findings() -> int:
 
 @app.task
 def sweep_old() -> int:
-    """Deletes settled events and tombstones that are too old to keep."""
-    return sweeping.forget_the_old(keep_days=settings.HAMIACCT.keep_events_days, at=timezone.now())
+    """Deletes settled events, tombstones and kept refusals that are too old to keep."""
+    now, kept = timezone.now(), settings.HAMIACCT
+    forgotten = sweeping.forget_the_old(keep_days=kept.keep_events_days, at=now)
+    return forgotten + sweeping.forget_decisions(keep_days=kept.keep_decisions_days, at=now)
 
 
 @app.task

@@ -213,8 +213,11 @@ def _is_stale(stream: Stream, seen: Seen, account: _Account | None) -> bool:
     if counts and account is not None:
         row = account.row
         if row.ended_by == Rule.ABSENT:
-            # A later list that holds it after all is the truth, though the pod's own version has not moved.
-            return (seen.list_version or seen.resource_version) <= row.ended_version
+            # A list that holds it after all is the truth, though neither the pod's own version nor, where
+            # nothing else happened, the list's has moved.
+            if seen.list_version:
+                return seen.list_version < row.ended_version
+            return seen.resource_version <= row.ended_version
         return seen.resource_version <= row.resource_version
     return not seen.list_version and seen.resource_version <= stream.listed_version(seen.namespace)
 
@@ -299,7 +302,7 @@ def end_absent(uids: Sequence[str], version: int, stream: Stream, *, at: datetim
         decision = lifecycle.ended(account.charge, Rule.ABSENT)
         _post(batch, account, decision, f"not in the full list at version {version}", version)
         _end_row(account, decision, version, at)
-        row.history = stream.history
+        _enter_history(row, stream)
     _write(batch)
     return len(batch.accounts)
 
@@ -312,7 +315,7 @@ def _record(batch: _Batch, account: _Account, seen: Seen, decision: Decision, po
             _show(account.row, pod, seen, batch)
         _post(batch, account, decision, _reason(seen), seen.resource_version, old)
         _end_row(account, decision, seen.resource_version, batch.at)
-        account.row.history = batch.stream.history
+        _enter_history(account.row, batch.stream)
         return
     assert pod is not None
     row, old = account.row, rows.quota_facts_of(account.row)
@@ -331,6 +334,12 @@ def _reason(seen: Seen) -> str:
         return f"full list at {seen.list_version}, version {seen.resource_version}"
     again = " replayed" if seen.replayed else ""
     return f"{seen.type} event{again}, version {seen.resource_version}"
+
+
+def _enter_history(row: models.Pod, stream: Stream) -> None:
+    """The row belongs to this history now; a version of an older one says nothing in it (decision 8)."""
+    if row.history != stream.history:
+        row.history, row.resource_version = stream.history, 0
 
 
 def _end_row(account: _Account, decision: Decision, version: int, at: datetime) -> None:

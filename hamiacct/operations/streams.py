@@ -54,8 +54,9 @@ class Stream:
         if row.history != self.history or seen.replayed:
             return False
         if row.deleted and seen.list_version:
-            # A later list that holds it after all is the truth, though its own version has not moved.
-            return seen.list_version <= row.resource_version
+            # A list that holds it after all is the truth, though neither its own version nor, where nothing
+            # else happened, the list's has moved.
+            return seen.list_version < row.resource_version
         return seen.resource_version <= row.resource_version
 
 

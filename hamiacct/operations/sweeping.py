@@ -88,6 +88,13 @@ def forget_the_old(*, keep_days: int, at: datetime) -> int:
             return gone + _forget_tombstones(before)
 
 
+def forget_decisions(*, keep_days: int, at: datetime) -> int:
+    """Deletes refusals older than that; answers how many."""
+    old = models.Decision.objects.filter(at__lt=at - timedelta(days=keep_days))
+    gone, _ = models.Decision.objects.filter(pk__in=old.order_by("at").values("pk")[:DELETE_AT_ONCE]).delete()
+    return gone
+
+
 def _forget_tombstones(before: datetime) -> int:
     """Ended pods that a full list of the whole cluster has outlived."""
     feed = models.Feed.objects.get(kind=Kind.POD)
