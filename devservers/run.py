@@ -80,6 +80,7 @@ def load_demo(folder: Path, address: str, token: str, env: dict[str, str]) -> No
     if ran.returncode:
         raise Failed(f"the demonstration could not be loaded:\n{ran.stdout}{ran.stderr}".rstrip())
     loading.unlink()
+    print(f"a cluster to look at was loaded:\n{ran.stdout}".rstrip(), flush=True)
 
 
 def holds_nodes(address: str, token: str) -> bool:
