@@ -235,7 +235,6 @@ def _delete(batch: _Batch, seen: Seen, account: _Account | None) -> Verdict:
         return STALE
     if account is None:
         account = _new_account(batch, seen)
-        account.row.resource_version = 0  # its last living version was not seen
     decision = lifecycle.ended(account.charge, Rule.DELETED)
     _record(batch, account, seen, decision, None)
     return Verdict(Outcome.APPLIED, Rule.DELETED)
@@ -302,7 +301,7 @@ def end_absent(uids: Sequence[str], version: int, stream: Stream, *, at: datetim
         decision = lifecycle.ended(account.charge, Rule.ABSENT)
         _post(batch, account, decision, f"not in the full list at version {version}", version)
         _end_row(account, decision, version, at)
-        _enter_history(row, stream)
+        _enter_history(row, stream, 0)
     _write(batch)
     return len(batch.accounts)
 
@@ -315,7 +314,7 @@ def _record(batch: _Batch, account: _Account, seen: Seen, decision: Decision, po
             _show(account.row, pod, seen, batch)
         _post(batch, account, decision, _reason(seen), seen.resource_version, old)
         _end_row(account, decision, seen.resource_version, batch.at)
-        _enter_history(account.row, batch.stream)
+        _enter_history(account.row, batch.stream, seen.resource_version)
         return
     assert pod is not None
     row, old = account.row, rows.quota_facts_of(account.row)
@@ -336,10 +335,13 @@ def _reason(seen: Seen) -> str:
     return f"{seen.type} event{again}, version {seen.resource_version}"
 
 
-def _enter_history(row: models.Pod, stream: Stream) -> None:
-    """The row belongs to this history now; a version of an older one says nothing in it (decision 8)."""
+def _enter_history(row: models.Pod, stream: Stream, version: int) -> None:
+    """The row belongs to this history now; a version of an older one says nothing in it (decision 8).
+
+    `version` is the one it was seen at in this history, 0 where it was not.
+    """
     if row.history != stream.history:
-        row.history, row.resource_version = stream.history, 0
+        row.history, row.resource_version = stream.history, version
 
 
 def _end_row(account: _Account, decision: Decision, version: int, at: datetime) -> None:

@@ -335,7 +335,7 @@ def _apply(
     for start in range(0, len(ordered), PAGE_ITEMS):
         _apply_page(read, ordered[start : start + PAGE_ITEMS], stream, alive, counts, at=at)
     if read.version is not None:
-        gone = _mark(read, stream, confirm, at=at)
+        gone = _mark(read, stream, absent, confirm, at=at)
         counts["ended"] = sum(
             _end_page(read, gone[start : start + PAGE_ITEMS], stream, at=at)
             for start in range(0, len(gone), PAGE_ITEMS)
@@ -379,11 +379,14 @@ def _seen(item: _Item, read: _List, stream: Stream) -> Seen:
     )
 
 
-def _mark(read: _List, stream: Stream, confirm: int | None, *, at: datetime) -> list[str]:
+def _mark(
+    read: _List, stream: Stream, judged: Iterable[_Known], confirm: int | None, *, at: datetime
+) -> list[str]:
     """Marks the list's version while nobody applies events of the kind; answers what is to be ended.
 
     From here on older news of objects the list did not hold are stale. What is to be ended is ended page
-    by page afterwards; if that is cut short, the same list sent again ends the rest.
+    by page afterwards; if that is cut short, the same list sent again ends the rest. The guard looks again
+    only if more would end than was `judged`: of those, the list's own items may have replaced some.
     """
     assert read.version is not None
     with transaction.atomic():
@@ -392,7 +395,8 @@ def _mark(read: _List, stream: Stream, confirm: int | None, *, at: datetime) -> 
         locks.close_stream(read.kind)
         known = _BOOKS[read.kind].known(read.namespace)
         absent = _absent(read, known, stream, False)
-        _check_share(absent, known, confirm)
+        if not {one.id for one in absent} <= {one.id for one in judged}:
+            _check_share(absent, known, confirm)
         if not read.ends_nothing:
             streams.mark_listed(read.kind, read.namespace, read.version, at=at)
         streams.advance(read.kind, [read.version])
