@@ -1,6 +1,7 @@
 """The recorded cluster: what it holds, and that the real pipeline makes of it what its story says."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -245,3 +246,19 @@ def test_the_loader_fails_where_something_was_not_applied(
     assert "1 applied" in said.out
     assert "/spec/containers/0/name" in said.err
     assert "uid" in said.err
+
+
+def test_the_readme_shows_what_the_books_answer(books: Callable[[str], Any]) -> None:
+    """Line by line; what is left out there is an ellipsis."""
+    text = (ROOT / "README.md").read_text()
+    asked = re.findall(
+        r"http://127\.0\.0\.1:8000(/\S+)' \| python3 -m json\.tool\n\n```json\n(.*?)```", text, re.S
+    )
+    assert len(asked) == 3
+    for path, shown in asked:
+        answered = [line.strip() for line in json.dumps(books(path), indent=4).splitlines()]
+        place = 0
+        for line in map(str.strip, shown.splitlines()):
+            if line != "...":
+                assert line in answered[place:], f"{path} does not answer {line}"
+                place = answered.index(line, place) + 1
