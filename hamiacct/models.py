@@ -59,7 +59,10 @@ class ListMark(models.Model):
 
 
 class Node(models.Model):
-    """A node as its last event showed it. `contents` is a digest of what was decoded."""
+    """A node as its last event showed it. `contents` is a digest of what was decoded.
+
+    `fleet_seq` is `LedgerHead.fleet` when it last changed, by which readers follow the inventory.
+    """
 
     name = models.CharField(primary_key=True, max_length=NODE_LENGTH)
     resource_version = models.BigIntegerField()
@@ -74,6 +77,7 @@ class Node(models.Model):
     annotations = models.JSONField(default=dict)
     manifest = models.JSONField(default=dict)
     handshake_expires_at = models.DateTimeField(null=True, blank=True, db_index=True)
+    fleet_seq = models.BigIntegerField(default=0, db_index=True)
 
     def __str__(self) -> str:
         return self.name
@@ -377,10 +381,15 @@ class Event(models.Model):
 
 
 class LedgerHead(models.Model):
-    """The last sequence number given. Locked last in every posting, so sequence is commit order."""
+    """The last sequence numbers given: of ledger lines, and of changes of the fleet's inventory.
+
+    Locked last in every transaction that takes one, so sequence is commit order, and a reader that
+    follows the tail misses no late commit.
+    """
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     seq = models.BigIntegerField(default=0)
+    fleet = models.BigIntegerField(default=0)
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(id=1), name="one_ledger_head")]

@@ -149,7 +149,7 @@ def _lines(posting: Posting, entries: dict[DeviceKey, _Entry], devices: _Devices
         if not new.is_nothing:
             entries[key] = _Entry(new, quota_cores)
         difference, requoted = new.minus(old), quota_cores - stored.quota_cores
-        if not difference.is_nothing or requoted:
+        if not difference.is_nothing or requoted or old.core_set != new.core_set:
             yield Line(
                 posting.pod_uid,
                 posting.namespace,
@@ -299,6 +299,14 @@ def add_to_quotas(sums: Mapping[tuple[int, str], Amount], *, at: datetime) -> No
         changes,
     )
     findings.look_at_quotas({quota_id for quota_id, *_ in changes}, at=at)
+
+
+def advance_fleet(nodes: Sequence[str]) -> None:
+    """Numbers a change of these nodes' inventory, under the head's lock as `write_lines` does."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE hamiacct_ledgerhead SET fleet = fleet + 1 RETURNING fleet")
+        (fleet,) = cursor.fetchone()
+    models.Node.objects.filter(name__in=nodes).update(fleet_seq=fleet)
 
 
 def write_lines(lines: Sequence[Line], *, at: datetime) -> None:

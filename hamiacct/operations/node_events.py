@@ -165,6 +165,7 @@ def _write(sights: Sequence[_Sight], *, at: datetime) -> None:
             for sight in news
         }
         findings.sync(wanted, NODE_CODES, at=at)
+        ledger.advance_fleet([sight.row.name for sight in news])
 
 
 def _digest(node: Node, deleted: bool) -> str:
