@@ -60,7 +60,8 @@ class Vendor:
     the part of names and keys that tells the entries of one family apart. `selectors` names the user
     annotations by what they choose ("use_uuid", "nouse_type", ...); where several keys choose the
     same, all of them must pass.
-    `request` holds the parameters of the vendor's request rule (semantics 3), as data.
+    `request` holds the parameters of the vendor's request rule (semantics 3), as data; `fit` those of its
+    fit: its `rule` and `score` where it has its own (`accounting.fitting.rules`), and their switches.
     """
 
     key: str
@@ -84,6 +85,7 @@ class Vendor:
     extra_annotations: tuple[str, ...] = ()
     lock: Mapping[str, object] = field(default_factory=dict)
     request: Mapping[str, object] = field(default_factory=dict)
+    fit: Mapping[str, object] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         """By key, so that a table of vendors can be a cache key although it holds mappings."""
