@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 INIT, SIDECAR, APP = "init", "sidecar", "app"
@@ -239,12 +239,13 @@ def holding(view: PodView, node: str, vendor: Vendor, allocation: Allocation, re
 
 @dataclass
 class Account:
-    """What is remembered of one pod."""
+    """What is remembered of one pod; `shrunk` says that what it holds is the steady amount."""
 
     view: PodView
     history: int
     held: Holding = field(default_factory=dict)
     released: bool = False
+    shrunk: bool = False
     good: dict[str, tuple[str, Allocation]] = field(default_factory=dict)
     ended: str = ""
     ended_at: int = 0
@@ -263,7 +264,7 @@ class Account:
         if not self.view.bound:
             return "claimed"
         has_inits = any(kind != APP for kind in self.view.kinds)
-        return "peak" if has_inits and not self.released else "steady"
+        return "peak" if has_inits and not self.shrunk else "steady"
 
     @property
     def findings(self) -> set[str]:
@@ -429,7 +430,7 @@ class Books:
         decoded = {key for key, one in view.allocations.items() if one.groups is not None}
         if account.good and account.good.keys() <= decoded and gate_is_open(view):
             account.released = True
-        account.held = {}
+        account.held, account.shrunk = {}, account.released
         for key, (node, allocation) in account.good.items():
             account.held |= holding(view, node, VENDORS[key], allocation, account.released)
 
@@ -611,8 +612,3 @@ def kind_of(view: View) -> str:
     """The Kubernetes kind of a view."""
     names = {PodView: "Pod", NodeView: "Node", QuotaView: "ResourceQuota"}
     return names[type(view)]
-
-
-def moved(view: View, version: int) -> View:
-    """The same object at another version."""
-    return replace(view, version=version)

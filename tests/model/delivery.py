@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.model.books import Event, NodeView, PodView, QuotaView, View
-from tests.model.lives import Cluster, Profile, manifest
+from tests.model.books import Event, NodeView, View
+from tests.model.lives import ANY, Cluster, Profile, manifest
 
 KINDS = ("Node", "ResourceQuota", "Pod")
 
@@ -40,7 +40,7 @@ class FullList:
 Step = Call | FullList
 
 
-def deliveries(seed: int, *, steps: int, profile: Profile = Profile(), biggest: int = 30) -> Iterator[Step]:
+def deliveries(seed: int, *, steps: int, profile: Profile = ANY, biggest: int = 30) -> Iterator[Step]:
     """The calls that tell of a cluster's life, the last of them full lists of everything."""
     rng = random.Random(f"delivery {seed}")
     cluster = Cluster(seed, profile)
@@ -113,8 +113,3 @@ def _mistaken_list(rng: random.Random, cluster: Cluster) -> FullList:
     else:
         views = rng.sample(views, k=len(views) // 2)
     return FullList(kind, cluster.version, views)
-
-
-def names_of(views: Sequence[PodView | NodeView | QuotaView]) -> list[str]:
-    """For messages."""
-    return [f"{view.name}@{view.version}" for view in views]

@@ -48,6 +48,9 @@ class Profile:
     path_dependent: bool = True
 
 
+ANY = Profile()
+
+
 @dataclass
 class Life:
     """One pod on its way: its view as of now, and how the rest of its life is to go."""
@@ -60,7 +63,7 @@ class Life:
 class Cluster:
     """The truth: pods, nodes and quotas as they are, and one counter of versions."""
 
-    def __init__(self, seed: int, profile: Profile = Profile()) -> None:
+    def __init__(self, seed: int, profile: Profile = ANY) -> None:
         self.random = random.Random(seed)
         self.profile = profile
         self.version = self.random.choice((0, 10, 999, 2**31, 2**53))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -90,30 +90,34 @@ class Pair:
     def _take_list(self, full: FullList) -> None:
         options = [f"namespace={full.namespace}"] if full.namespace else []
         options += ["history=new"] if full.new_history else []
-        confirm: int | None = None
-        while True:
-            query = "&".join([*options, *([f"confirm={confirm}"] if confirm is not None else [])])
-            answer = self.service.post(f"/api/v1/snapshots?{query}", full.body())
-            try:
-                ended = self.books.take_list(
-                    full.kind,
-                    full.version,
-                    full.views,
-                    namespace=full.namespace,
-                    new_history=full.new_history,
-                    confirm=confirm,
-                )
-            except Refused as refused:
-                assert answer.status == 409, (full, answer)
-                if refused.would_end is None:
-                    return
-                assert answer.body["would_end"] == refused.would_end
-                assert confirm is None
-                confirm = refused.would_end
-                continue
-            assert answer.status == 200, (full, answer)
-            assert answer.body["ended"] == ended, (full, answer)
-            return
+        expected = self._expected_of(full, None)
+        answer = self._send_list(full, options)
+        if isinstance(expected, Refused):
+            assert answer.status == 409, (full, answer)
+            if expected.would_end is None:
+                return
+            assert answer.body["would_end"] == expected.would_end
+            answer = self._send_list(full, [*options, f"confirm={expected.would_end}"])
+            expected = self._expected_of(full, expected.would_end)
+        assert answer.status == 200, (full, answer)
+        assert answer.body["ended"] == expected, (full, answer)
+
+    def _send_list(self, full: FullList, options: Sequence[str]) -> Answer:
+        return self.service.post(f"/api/v1/snapshots?{'&'.join(options)}", full.body())
+
+    def _expected_of(self, full: FullList, confirm: int | None) -> int | Refused:
+        """How many the model ends, or why it does not."""
+        try:
+            return self.books.take_list(
+                full.kind,
+                full.version,
+                full.views,
+                namespace=full.namespace,
+                new_history=full.new_history,
+                confirm=confirm,
+            )
+        except Refused as refused:
+            return refused
 
     def follow(self, steps: Iterable[Step]) -> None:
         """Sends steps one by one and compares all books after each; says which step it was that failed."""

@@ -1,4 +1,4 @@
-"""Lives that random ones seldom live, told one by one; and the design's own numbers, as the model has them."""
+"""Lives that random ones seldom live, told one by one; and the numbers of the design."""
 
 from typing import Any
 
