@@ -67,29 +67,27 @@ class Defaults:
     device_policy: DevicePolicy = SPREAD
 
 
+DEFAULTS = Defaults()
+
+
 def ask_of(
     containers: Sequence[Container],
-    requests: Sequence[Mapping[str, DeviceRequest]],
+    requests: Sequence[Sequence[DeviceRequest]],
     annotations: Mapping[str, str],
     vendors: Iterable[Vendor],
-    defaults: Defaults = Defaults(),
+    defaults: Defaults = DEFAULTS,
 ) -> Ask:
-    """The question of a pod whose requests are read: one mapping by vendor key per container.
+    """The question of a pod whose requests are read (`accounting.rules.requests_of`), container by container.
 
-    `vendors` is the whole table; its order is the order in which a container's vendors are placed.
+    `vendors` is the whole table; a container's requests stand in its order and are placed in it.
     Raises Malformed for a policy nobody knows and for unreadable weights (decisions 21, 23).
     """
-    asked = {key for by_vendor in requests for key, request in by_vendor.items() if request.count > 0}
+    asked = {request.vendor for of_one in requests for request in of_one}
     in_play = {vendor.key: vendor for vendor in vendors if vendor.key in asked}
     return Ask(
         containers=tuple(
-            ContainerAsk(
-                container.position,
-                container.name,
-                container.kind,
-                tuple(by_vendor[key] for key in in_play if key in by_vendor and by_vendor[key].count > 0),
-            )
-            for container, by_vendor in zip(containers, requests, strict=True)
+            ContainerAsk(container.position, container.name, container.kind, tuple(of_one))
+            for container, of_one in zip(containers, requests, strict=True)
         ),
         vendors=in_play,
         choices={key: choice_of(annotations, vendor) for key, vendor in in_play.items()},

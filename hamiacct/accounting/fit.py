@@ -30,6 +30,7 @@ from hamiacct.accounting.pods import Allocation, ContainerClass, DeviceKey, Grou
 from hamiacct.accounting.policies import Asked, Load, Standing
 from hamiacct.accounting.reasons import UNCOUNTED, Reason, message
 from hamiacct.accounting.requests import PERCENT_NOT_GIVEN, DeviceRequest
+from hamiacct.accounting.vendors import Vendor
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +140,11 @@ class _Walk:
 
     def take(self, container: ContainerAsk, request: DeviceRequest, claim: Claim | None) -> Picks | Misfit:
         """The devices for one request of a container, or why there are none."""
-        scene = self.scene(container, request, claim)
-        if scene is None:
+        vendor = self.ask.vendors.get(request.vendor)
+        if vendor is None:
             return _misfit(self.node, container, Reason.UNKNOWN_TYPE)
+        request = rules.resolved(vendor, request, candidates(self.node, vendor.key))
+        scene = self.scene(container, vendor, request, claim)
         if request.count > len(scene.devices) and not may_share_mig(scene):
             return _misfit(self.node, container, Reason.TOO_FEW_DEVICES)
         found = rules.take(scene)
@@ -152,11 +155,10 @@ class _Walk:
         assert len(found) == request.count
         return found
 
-    def scene(self, container: ContainerAsk, request: DeviceRequest, claim: Claim | None) -> Scene | None:
+    def scene(
+        self, container: ContainerAsk, vendor: Vendor, request: DeviceRequest, claim: Claim | None
+    ) -> Scene:
         """The vendor's devices as the container finds them, best first."""
-        vendor = self.ask.vendors.get(request.vendor)
-        if vendor is None:
-            return None
         choice = self.ask.choice(vendor.key)
         policy = self.ask.device_policy
         devices = [self.found(device) for device in candidates(self.node, vendor.key)]
@@ -265,7 +267,7 @@ def may_share_mig(scene: Scene) -> bool:
 
 
 def score_of(device: FitDevice, container: ContainerAsk, weights: policies.Weights) -> float:
-    """The score of a device (6.3); the container's requests count where its model is a vendor's key (G-24)."""
+    """The score of a device (6.3); requests count where its model is their vendor's key (G-24)."""
     asked = [request for request in container.requests if request.vendor == device.model]
     memory_mib = sum(_scored_memory(request, device.total.memory_mib) for request in asked)
     cores = sum(request.cores for request in asked)

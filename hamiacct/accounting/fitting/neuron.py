@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from hamiacct.accounting.fitting import checks, shared
 from hamiacct.accounting.fitting.checks import Look
 from hamiacct.accounting.fitting.scene import Outcome, Refused, Scene
 from hamiacct.accounting.fitting.shared import Sized
 from hamiacct.accounting.offers import FitDevice
 from hamiacct.accounting.reasons import Reason
+from hamiacct.accounting.requests import DeviceRequest
 
 ALIGNED = (1, 4, 8, 16)
 """Counts of neighbours on instances without a ring; they begin at a multiple of their number."""
@@ -28,6 +32,17 @@ def lowest_free(device: FitDevice, count: int) -> int:
     return mask
 
 
+def resolved(request: DeviceRequest, devices: Sequence[FitDevice]) -> DeviceRequest:
+    """The request in devices of this node: devices have all their cores, cores fill one or whole ones."""
+    of_each = max((device.total.cores for device in devices), default=0)
+    cores = request.extra.get("cores_total")
+    if not isinstance(cores, int):
+        return replace(request, cores=of_each or request.cores)
+    if not of_each:
+        return request
+    return replace(request, count=max(1, -(-cores // of_each)), cores=min(cores, of_each))
+
+
 def _sized(scene: Scene, device: FitDevice) -> Sized:
     return Sized(0, lowest_free(device, scene.request.cores), device.total.cores)
 
@@ -46,7 +61,11 @@ _WALK = shared.Walk(
 
 def take(scene: Scene) -> Outcome:
     """Cores of one device, or whole neighbouring devices."""
-    return shared.take(scene, _WALK) if scene.request.count == 1 else _neighbours(scene)
+    request = scene.request
+    cores = request.extra.get("cores_total")
+    if request.count > 1 and isinstance(cores, int) and cores != request.count * request.cores:
+        return Refused({Reason.CORES: len(scene.devices)})
+    return shared.take(scene, _WALK) if request.count == 1 else _neighbours(scene)
 
 
 def _neighbours(scene: Scene) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hamiacct.accounting.fitting import (
     ascend,
@@ -51,10 +51,20 @@ _ROW_SLOTS: Mapping[str, Callable[[Iterable[DeviceRequest], Iterable[FitDevice]]
     "profiles": profiles.slots_per_row,
 }
 
+_RESOLVED: Mapping[str, Callable[[DeviceRequest, Sequence[FitDevice]], DeviceRequest]] = {
+    "neuron": neuron.resolved,
+}
+
 
 def rule_name(vendor: Vendor) -> str:
     """The rule that places the vendor's requests."""
     return str(vendor.fit.get("rule", PLAIN))
+
+
+def resolved(vendor: Vendor, request: DeviceRequest, devices: Sequence[FitDevice]) -> DeviceRequest:
+    """The request as it comes to on a node with these devices: the same for all but one vendor."""
+    rule = _RESOLVED.get(rule_name(vendor))
+    return rule(request, devices) if rule else request
 
 
 def take(scene: Scene) -> Outcome:
