@@ -143,10 +143,10 @@ class Explain(Endpoint):
         if not isinstance(document, dict) or not isinstance(document.get("pod"), dict):
             raise Malformed("the body must be an object with a pod, itself an object", "/pod")
         try:
-            pod = pod_asked_about(document["pod"])
+            found = explanations.of_manifest(pod_asked_about(document["pod"]))
         except Malformed as error:
             raise Malformed(error.detail, f"/pod{error.pointer}") from error
-        return Response(manifest_answer(explanations.of_manifest(pod)))
+        return Response(manifest_answer(found))
 
 
 def pod_asked_about(manifest: dict[str, Any]) -> pods.Pod:

@@ -4,6 +4,7 @@ AccountingError
   Malformed        a text or object that cannot be read; never retried as it stands
     UnreadableAnnotation   one vendor's allocation text; carries key, offset, reason
     UnreadableQuantity     a Kubernetes quantity
+    UnreadableRequest      what a container asks of a vendor; names the container, key and value
   NotFound         a pod, node or namespace that the books do not know
   Conflict         the books moved on, or somebody else holds it
   Unavailable      a database, broker or cluster that does not answer
@@ -43,6 +44,19 @@ class UnreadableQuantity(Malformed):
     code = "unreadable-quantity"
 
 
+class UnreadableRequest(Malformed):
+    """What a container asks of a vendor and nobody can grant; never read as nothing (decision 21).
+
+    The message names the container, the key and the value; `position` is the container's.
+    """
+
+    code = "unreadable-request"
+
+    def __init__(self, detail: str, position: int) -> None:
+        super().__init__(detail)
+        self.position = position
+
+
 class NotFound(AccountingError):
     """A pod, node, device or namespace that the books do not know."""
 
@@ -58,6 +72,18 @@ class Conflict(AccountingError):
         super().__init__(detail)
         self.detail = detail
         self.numbers = numbers
+
+
+class NoRoom(Conflict):
+    """No node takes the pod now; `failed` says why, node by node."""
+
+    code = "insufficient-capacity"
+
+
+class QuotaExceeded(Conflict):
+    """Some node would take the pod if its quotas were left aside (decision 28)."""
+
+    code = "quota-exceeded"
 
 
 class SnapshotRefused(Conflict):

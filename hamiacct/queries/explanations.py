@@ -16,7 +16,7 @@ from hamiacct.accounting.words import ChargedAs, PodState, Rule
 from hamiacct.queries import ledger
 from hamiacct.queries.ledger import Line
 from hamiacct.queries.quotas import apiserver_charge
-from hamiacct.queries.requests import as_allocations
+from hamiacct.queries.requests import as_allocations, counting_cores
 
 LEDGER_LINES = 1000
 
@@ -88,7 +88,8 @@ def of_manifest(pod: Pod) -> Explanation:
     """The explanation of a pod that need not exist: by its allocation if it has one, else by its requests."""
     from_requests = not pod.allocations and not pod.faults
     seen = as_allocations(pod, config.vendors()) if from_requests else pod
-    vendors, policy = config.vendor_by_key(), config.charge_policy()
+    vendors = counting_cores(config.vendor_by_key()) if from_requests else config.vendor_by_key()
+    policy = config.charge_policy()
     decision: Decision = decide(None, seen, vendors, policy)
     steps = steps_of_pod(seen.containers, seen.allocations, vendors, policy.layout)
     footprint: Footprint[DeviceKey] = steps[-1].footprint if steps else Footprint()

@@ -85,3 +85,39 @@ def test_a_pod_that_cannot_be_read_says_where(api: APIClient) -> None:
     response = api.post("/api/v1/explain", {"pod": {"metadata": {"name": "web"}, "spec": {"containers": 7}}})
     assert response.status_code == 400
     assert response.json()["errors"][0]["pointer"] == "/pod/spec/containers"
+
+
+def asking(limits: dict[str, str], name: str = "app") -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": limits}}
+
+
+def test_requests_are_read_as_admission_would_leave_them(api: APIClient) -> None:
+    manifest = {
+        "spec": {"containers": [asking({"nvidia.com/gpumem": "3000"}), asking({"nvidia.com/gpu": "1"})]}
+    }
+    steps = api.post("/api/v1/explain", {"pod": manifest}).json()["steps"]
+    assert [[(one["memory_mib"], one["cores"]) for one in step["usage"]] for step in steps] == [
+        [(3000, 0)],
+        [(0, 100)],
+    ]
+
+
+def test_named_cores_that_nobody_has_named_yet_are_counted(api: APIClient) -> None:
+    containers = [asking({"aws.amazon.com/neuroncore": "1"}, name) for name in ("a", "b")]
+    found = api.post("/api/v1/explain", {"pod": {"spec": {"containers": containers}}}).json()
+    assert [one["cores"] for one in found["effective"]] == [2]
+
+
+def test_a_share_by_its_size_shows_its_slots(api: APIClient) -> None:
+    manifest = {"spec": {"containers": [asking({"enflame.com/drs-gcu": "3"})]}}
+    found = api.post("/api/v1/explain", {"pod": manifest}).json()
+    assert [(one["slots"], one["memory_mib"]) for one in found["effective"]] == [(3, 0)]
+
+
+@pytest.mark.parametrize(
+    "limits", [{"nvidia.com/gpu": "2000"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "16Gi"}]
+)
+def test_a_request_nobody_can_grant_is_malformed(api: APIClient, limits: dict[str, str]) -> None:
+    response = api.post("/api/v1/explain", {"pod": {"spec": {"containers": [asking(limits)]}}})
+    assert response.status_code == 400
+    assert response.json()["errors"][0]["pointer"].startswith("/pod")

@@ -176,7 +176,7 @@ def test_a_pod_that_asks_for_nothing() -> None:
             "kind: Pod\nspec: {containers: [{image: a}]}",
             "Pod unnamed: /spec/containers/0/name: name is missing",
         ),
-        (SIDECAR_FIRST.replace("2048", "2.5"), "container proxy: nvidia.com/gpumem '2.5'"),
+        (SIDECAR_FIRST.replace("2048", "2.5"), "nvidia.com/gpumem value 2.5 in container proxy"),
         ("kind: Deployment\nmetadata: {name: a}", "Deployment a has no pod template at /spec/template"),
         ("kind: Pod\nmetadata: []\nspec: 3", "must be an object"),
         ("&a {kind: List, items: [*a]}", "but List"),
