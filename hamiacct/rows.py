@@ -7,8 +7,10 @@ from typing import Any
 
 from hamiacct import models
 from hamiacct.accounting.amounts import Amount, Usage
+from hamiacct.accounting.devices import MigProfile, Placement
 from hamiacct.accounting.holdings import Held
 from hamiacct.accounting.lifecycle import Charge, Hold
+from hamiacct.accounting.offers import FitDevice
 from hamiacct.accounting.pods import (
     Allocation,
     Container,
@@ -137,6 +139,35 @@ def pod_of(row: models.Pod) -> Pod:
 def hold_of(row: models.Reservation) -> Hold:
     """A stored reservation as what it holds."""
     return Hold(row.node, _allocations(row.allocations))
+
+
+def fit_device_of(row: models.Device, core_set: int) -> FitDevice:
+    """A registered device as a fit sees it; `core_set` is the union of the named cores that are held."""
+    used = Amount(row.slots_used, row.memory_mib_used, row.cores_used, core_set)
+    return FitDevice(
+        uuid=row.uuid,
+        vendor=row.vendor,
+        total=Amount(row.slots_total, row.memory_mib_total, row.cores_total),
+        used=used,
+        index=row.index,
+        order=row.order,
+        model=row.model,
+        numa=row.numa,
+        mode=row.mode,
+        healthy=row.healthy,
+        cordoned=row.cordoned,
+        mig_profiles=tuple(
+            MigProfile(
+                profile["name"],
+                profile["memory_mib"],
+                profile["cores"],
+                profile["slice_count"],
+                tuple(Placement(*place) for place in profile["placements"]),
+            )
+            for profile in row.mig_profiles
+        ),
+        custom=row.custom,
+    )
 
 
 def quota_facts_of(row: models.Pod) -> QuotaFacts:

@@ -19,8 +19,9 @@ from hamiacct.accounting.amounts import Amount, Usage
 from hamiacct.accounting.holdings import Held, footprint_of_pod
 from hamiacct.accounting.pods import DeviceKey
 from hamiacct.accounting.words import Book, ChargedAs, Rule
-from hamiacct.operations import findings, ledger, locks, pod_events, quota_events
+from hamiacct.operations import findings, ledger, locks, quota_events
 from hamiacct.operations.ledger import Line
+from hamiacct.queries.fleet import STANDING
 
 REPAIR_LOCK_TIMEOUT = "60s"
 
@@ -224,7 +225,7 @@ def _sums(
 def _expected_entries(entries: Mapping[_EntryKey, Sizes]) -> tuple[dict[str, Sizes], dict[str, Sizes]]:
     """What each pod should be charged by its stored allocation, beside what its entries say."""
     expected: dict[str, Sizes] = {}
-    holds = {hold.pod_uid: hold for hold in models.Reservation.objects.filter(state__in=pod_events.STANDING)}
+    holds = {hold.pod_uid: hold for hold in models.Reservation.objects.filter(state__in=STANDING)}
     for pod in models.Pod.objects.exclude(charged_as=ChargedAs.NOTHING).iterator(chunk_size=2000):
         for key, amount in _charge_of(pod, holds.get(pod.uid)).items():
             expected[str(_EntryKey(pod.uid, *key))] = (amount.slots, amount.memory_mib, amount.cores)

@@ -32,13 +32,13 @@ from hamiacct.operations import bulk, findings, ledger
 from hamiacct.operations.findings import Found, Subject
 from hamiacct.operations.ledger import Posting
 from hamiacct.operations.streams import Seen, Stream
+from hamiacct.queries.fleet import STANDING
 
 # Raised and cleared by whoever binds; an event has no say in them.
 BINDING_CODES = frozenset((FindingCode.LABEL_TOO_LONG,))
 TIMED_CODES = frozenset(
     (FindingCode.CLAIM_STALE, FindingCode.ALLOCATE_STUCK, FindingCode.TERMINATING_OVERDUE)
 )
-STANDING = tuple(state.value for state in ReservationState if state.stands)
 POD_CODES = frozenset(FindingCode) - findings.DEVICE_CODES - findings.QUOTA_CODES - BINDING_CODES
 
 

@@ -24,6 +24,7 @@ from hamiacct.operations import locks, node_events, pod_events, quota_events, st
 from hamiacct.operations.inbox import Rejected
 from hamiacct.operations.pod_events import Verdict
 from hamiacct.operations.streams import Seen, Stream
+from hamiacct.queries.fleet import STANDING
 
 PAGE_ITEMS = 500
 FEW = 20
@@ -79,7 +80,7 @@ class _Pods:
 
     def known(self, namespace: str) -> list[_Known]:
         pods = models.Pod.objects.filter(namespace=namespace) if namespace else models.Pod.objects.all()
-        holds = models.Reservation.objects.filter(state__in=pod_events.STANDING)
+        holds = models.Reservation.objects.filter(state__in=STANDING)
         bound = dict(holds.filter(state=ReservationState.BOUND).values_list("pod_uid", "bound_version"))
         endless = set(holds.values_list("pod_uid", flat=True)) - bound.keys()
         known = pods.values_list("uid", "ended_by", "state", "resource_version", "history")

@@ -1,0 +1,298 @@
+"""Where a pod fits, how many more such pods do, and what its quotas leave it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.conf import settings
+
+from hamiacct import config, models, rows
+from hamiacct.accounting import admission, asks, devices, fit, rules
+from hamiacct.accounting.amounts import Amount
+from hamiacct.accounting.asks import Ask, Room
+from hamiacct.accounting.errors import Unavailable
+from hamiacct.accounting.fit import Misfit, Placement
+from hamiacct.accounting.holdings import Held
+from hamiacct.accounting.offers import FitDevice, FitNode
+from hamiacct.accounting.pods import DeviceKey, Pod
+from hamiacct.accounting.policies import device_policy_of, node_policy_of
+from hamiacct.accounting.quota import Dimension, selects
+from hamiacct.accounting.reasons import Reason
+from hamiacct.queries import fleet, inbox, quotas
+
+MOST_PODS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A pod as admission would leave it, and what it asks for."""
+
+    pod: Pod
+    ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Where the pod fits, best first, and why not elsewhere. A pod that asks for nothing fits everywhere."""
+
+    candidates: tuple[Placement, ...]
+    failed: tuple[Misfit, ...]
+    fits: bool
+    as_of: datetime
+
+    @property
+    def reasons(self) -> dict[str, list[str]]:
+        """The failed nodes, by each of their reasons."""
+        by_reason: dict[str, list[str]] = defaultdict(list)
+        for misfit in self.failed:
+            for reason in misfit.reasons:
+                by_reason[reason].append(misfit.node)
+        return {reason: sorted(by_reason[reason]) for reason in sorted(by_reason)}
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How many more such pods fit, in all and per node."""
+
+    count: int
+    by_node: tuple[tuple[str, int], ...]
+    as_of: datetime
+
+
+def question_of(pod: Pod, *, node_policy: str | None = None, gpu_policy: str | None = None) -> Question:
+    """The question a pod is (decision 19). Malformed for what cannot be read: requests, policies, weights.
+
+    A policy given here stands in for the one of the pod's annotations.
+    """
+    vendors = config.vendors()
+    read = admission.as_admitted(pod, vendors)
+    requests = [rules.requests_of(container, vendors) for container in read.containers]
+    defaults = asks.Defaults(
+        node_policy_of(settings.HAMIACCT.node_policy), device_policy_of(settings.HAMIACCT.gpu_policy)
+    )
+    ask = asks.ask_of(read.containers, requests, read.annotations, vendors, defaults)
+    if node_policy is not None:
+        ask = replace(ask, node_policy=node_policy_of(node_policy, defaults.node_policy))
+    if gpu_policy is not None:
+        ask = replace(ask, device_policy=device_policy_of(gpu_policy, defaults.device_policy))
+    return Question(read, ask)
+
+
+def find(
+    question: Question,
+    *,
+    nodes: Sequence[str] | None = None,
+    limit: int = 5,
+    verdicts: bool = True,
+    at: datetime,
+) -> Fit:
+    """Every feasible node up to `limit`, best first, and why not the others (decisions 22 to 25).
+
+    `nodes` narrows the choice; one that is not known fails as unregistered. Unavailable where the books
+    are not complete or too old, or no device was ever registered.
+    """
+    if question.ask.is_empty:
+        return Fit((), (), True, at)
+    check_books(at)
+    offered = offers(question.pod.uid, nodes)
+    room = room_for(question.pod)
+    placements: list[Placement] = []
+    failed: list[Misfit] = []
+    for node in offered:
+        verdict = fit.place(node, question.ask, room)
+        if isinstance(verdict, Placement):
+            placements.append(verdict)
+        else:
+            failed.append(verdict)
+    best = fit.order_placements(placements, question.ask.node_policy)
+    return Fit(tuple(best[:limit]), tuple(failed) if verdicts else (), bool(best), at)
+
+
+def simulate(question: Question, nodes: Sequence[devices.Node], *, at: datetime) -> Fit:
+    """The same over given Node objects: their inventory, with the stored usage of nodes we know.
+
+    Nothing is stored. Every feasible node is answered (decision 31).
+    """
+    if question.ask.is_empty:
+        return Fit((), (), True, at)
+    names = [node.name for node in nodes]
+    stored = {
+        (row.node, row.uuid): rows.fit_device_of(row, 0)
+        for row in models.Device.objects.filter(node__in=names)
+    }
+    room, held = room_for(question.pod), held_by(question.pod.uid)
+    verdicts = [fit.place(without(_as_offered(node, stored), held), question.ask, room) for node in nodes]
+    placements = [verdict for verdict in verdicts if isinstance(verdict, Placement)]
+    failed = tuple(verdict for verdict in verdicts if isinstance(verdict, Misfit))
+    best = fit.order_placements(placements, question.ask.node_policy)
+    return Fit(tuple(best), failed, bool(best), at)
+
+
+def capacity(
+    question: Question, *, nodes: Sequence[str] | None = None, at_most: int = MOST_PODS, at: datetime
+) -> Capacity:
+    """How many more such pods fit, card by card, at most so many; nothing is stored."""
+    if question.ask.is_empty:
+        return Capacity(0, (), at)
+    check_books(at)
+    room = room_for(question.pod)
+    by_node: list[tuple[str, int]] = []
+    total = 0
+    for node in offers(question.pod.uid, nodes):
+        count = 0
+        while total < at_most:
+            verdict = fit.place(node, question.ask, room)
+            if isinstance(verdict, Misfit):
+                break
+            node, room = _after(node, verdict), _left_of(room, verdict, node)
+            count, total = count + 1, total + 1
+        by_node.append((node.name, count))
+    return Capacity(total, tuple(by_node), at)
+
+
+def check_books(at: datetime) -> None:
+    """Empty books are not free cards: Unavailable until they are complete and up to date (decision 25)."""
+    if not inbox.is_complete():
+        raise Unavailable(
+            "the books are not complete: no full list of pods, nodes and quotas was applied yet"
+        )
+    lag = inbox.backlog(at).lag_seconds
+    if lag > settings.HAMIACCT.max_lag_seconds:
+        raise Unavailable(f"the books are {lag:.0f} s behind: events wait to be applied")
+    if not models.Device.objects.filter(ever_registered=True).exists():
+        raise Unavailable("no device was ever registered")
+
+
+def offers(pod_uid: str, nodes: Sequence[str] | None) -> list[FitNode]:
+    """The nodes to choose from, by name, without what the pod itself holds already (decision 28)."""
+    known = fleet.current()
+    names = sorted(known) if nodes is None else list(dict.fromkeys(nodes))
+    chosen = [known.get(name, FitNode(name)) for name in names]
+    held = held_by(pod_uid)
+    return [without(node, held) for node in chosen] if len(held) else chosen
+
+
+def held_by(pod_uid: str) -> Held:
+    """What a pod holds now, by device; nothing for one that is not known."""
+    entries = models.UsageEntry.objects.filter(pod_id=pod_uid).select_related("device") if pod_uid else ()
+    return rows.held_of(entries)
+
+
+def without(node: FitNode, held: Held) -> FitNode:
+    """The node as if this usage were given back."""
+    mine = {key.uuid: amount for key, amount in held.items() if key.node == node.name}
+    if not mine:
+        return node
+
+    def given_back(device: FitDevice) -> FitDevice:
+        amount = mine.get(device.uuid)
+        if amount is None:
+            return device
+        left = device.used.minus(amount)
+        core_set = device.used.core_set & ~amount.core_set
+        return replace(device, used=replace(left, core_set=core_set))
+
+    return replace(node, devices=tuple(given_back(device) for device in node.devices))
+
+
+def room_for(pod: Pod) -> Room:
+    """What every ResourceQuota that selects the pod leaves it, its own charge left out (decision 16)."""
+    found = models.ResourceQuota.objects.filter(namespace=pod.namespace, deleted=False)
+    selecting = [
+        quota
+        for quota in found.prefetch_related("usage")
+        if selects(rows.requirements_of(quota), pod.quota_facts)
+    ]
+    own = _own_usage(pod.uid) if selecting else _OwnUsage({}, None)
+    return Room.of(
+        (limit["vendor"], Dimension(limit["dimension"]), hard - _used_by_others(quota, limit, own))
+        for quota in selecting
+        for limit in quota.limits
+        if (hard := quotas.scaled(limit)) is not None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnUsage:
+    """What the pod itself counts in quotas now, per vendor, and its row, by which they select it."""
+
+    amounts: Mapping[str, Amount]
+    row: models.Pod | None
+
+
+def _own_usage(pod_uid: str) -> _OwnUsage:
+    row = models.Pod.objects.filter(uid=pod_uid).first() if pod_uid else None
+    amounts: dict[str, Amount] = defaultdict(Amount)
+    for entry in row.entries.all() if row is not None else ():
+        amounts[entry.vendor] = amounts[entry.vendor].plus(Amount(0, entry.memory_mib, entry.quota_cores))
+    return _OwnUsage(amounts, row)
+
+
+def _used_by_others(quota: models.ResourceQuota, limit: Mapping[str, str], own: _OwnUsage) -> int:
+    """What a quota counts of the limit's resource, without the pod's own part."""
+    totals = {total.vendor: Amount(0, total.memory_mib, total.cores) for total in quota.usage.all()}
+    used = totals.get(limit["vendor"], Amount())
+    if own.row is not None and selects(rows.requirements_of(quota), rows.quota_facts_of(own.row)):
+        used = used.minus(own.amounts.get(limit["vendor"], Amount()))
+    return used.memory_mib if limit["dimension"] == Dimension.MEMORY else used.cores
+
+
+def _as_offered(node: devices.Node, stored: Mapping[tuple[str, str], FitDevice]) -> FitNode:
+    """A Node object's inventory, with what is used of the devices we know."""
+    offered = [
+        FitDevice(
+            uuid=device.uuid,
+            vendor=device.vendor,
+            total=Amount(device.slots, device.memory_mib, device.cores),
+            used=stored[node.name, device.uuid].used if (node.name, device.uuid) in stored else Amount(),
+            index=device.index,
+            order=device.order,
+            model=device.model,
+            numa=device.numa,
+            mode=device.mode,
+            healthy=device.healthy,
+            cordoned=device.uuid in node.cordoned,
+            mig_profiles=device.mig_profiles,
+            custom=device.custom,
+        )
+        for one in node.registrations
+        for device in one.devices
+    ]
+    return FitNode(node.name, tuple(offered), node.pair_scores, node.labels, node.annotations)
+
+
+def _after(node: FitNode, placement: Placement) -> FitNode:
+    """The node with one more such pod on it."""
+    charge = placement.charge
+    places: dict[str, list[devices.Placement]] = defaultdict(list)
+    for one in placement.mig_allocations:
+        places[one.gpu_uuid].append(one.placement)
+
+    def taken(device: FitDevice) -> FitDevice:
+        amount = charge[DeviceKey(node.name, device.uuid, device.vendor)]
+        in_use = (*device.mig_in_use, *places[device.uuid])
+        return replace(device, used=device.used.plus(amount), mig_in_use=in_use)
+
+    return replace(node, devices=tuple(taken(device) for device in node.devices))
+
+
+def _left_of(room: Room, placement: Placement, node: FitNode) -> Room:
+    """What the quotas leave after one more such pod."""
+    if not room.left:
+        return room
+    totals = {device.uuid: device.total.cores for device in node.devices}
+    left = dict(room.left)
+    for key, amount in placement.charge.items():
+        cores = config.vendor_by_key()[key.vendor].quota_cores_of(amount.cores, totals.get(key.uuid, 0))
+        for dimension, taken in ((Dimension.MEMORY, amount.memory_mib), (Dimension.CORES, cores)):
+            if (key.vendor, dimension) in left:
+                left[key.vendor, dimension] -= taken
+    return Room(left)
+
+
+def is_about_quota(failed: Iterable[Misfit]) -> bool:
+    """Whether some node refused for its quota's sake."""
+    return any(Reason.QUOTA in misfit.reasons for misfit in failed)

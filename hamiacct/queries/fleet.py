@@ -1,0 +1,217 @@
+"""The fleet as a fit sees it: every node with its devices and what is used of them.
+
+Each process keeps the nodes in memory and brings them up to date at the start of every question, by
+following two tails that are numbered in commit order under one lock: the ledger's for usage, the
+fleet's for inventory. So no answer is older than the last commit that could be seen when it was asked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from django.db.models import Q, QuerySet
+
+from hamiacct import config, models, rows
+from hamiacct.accounting import mig
+from hamiacct.accounting.errors import UnreadableAnnotation
+from hamiacct.accounting.mig import MIG_MODE, CardState, Tenant
+from hamiacct.accounting.offers import FitDevice, FitNode
+from hamiacct.accounting.vendors import CoresKind
+from hamiacct.accounting.words import ReservationState
+from hamiacct.kube import annotations as codec
+
+MAX_TAIL_LINES = 20_000
+STANDING = tuple(state.value for state in ReservationState if state.stands)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What this process keeps between questions; `doubtful` nodes need a look at their pods each time."""
+
+    ledger_seq: int = -1
+    fleet_seq: int = -1
+    nodes: dict[str, FitNode] = field(default_factory=dict)
+    doubtful: set[str] = field(default_factory=set)
+
+
+_kept = _Kept()
+_lock = threading.Lock()
+
+
+def current() -> Mapping[str, FitNode]:
+    """Every node that is known and not deleted, with its registered devices, by name. Not to be changed."""
+    with _lock:
+        _bring_up_to_date(_kept)
+        if not _kept.doubtful:
+            return dict(_kept.nodes)
+        looked_at = load(_kept.doubtful)
+        return {**_kept.nodes, **{node.name: node for node in looked_at}}
+
+
+def forget() -> None:
+    """Drops what is kept, where the database itself was replaced."""
+    with _lock:
+        _kept.ledger_seq = _kept.fleet_seq = -1
+        _kept.nodes.clear()
+        _kept.doubtful.clear()
+
+
+def _bring_up_to_date(kept: _Kept) -> None:
+    head = models.LedgerHead.objects.get()
+    is_new = kept.ledger_seq < 0 or head.seq < kept.ledger_seq or head.fleet < kept.fleet_seq
+    if is_new or head.seq - kept.ledger_seq > MAX_TAIL_LINES:
+        kept.nodes = {node.name: node for node in load(None)}
+        kept.doubtful = {node.name for node in kept.nodes.values() if _needs_pods(node)}
+    else:
+        if head.fleet > kept.fleet_seq:
+            _reload_nodes(kept, kept.fleet_seq)
+        if head.seq > kept.ledger_seq:
+            _reload_usage(kept, kept.ledger_seq)
+    kept.ledger_seq, kept.fleet_seq = head.seq, head.fleet
+
+
+def _reload_nodes(kept: _Kept, since: int) -> None:
+    changed = dict(models.Node.objects.filter(fleet_seq__gt=since).values_list("name", "deleted"))
+    fresh = {node.name: node for node in load([name for name, deleted in changed.items() if not deleted])}
+    for name in changed:
+        kept.nodes.pop(name, None)
+        kept.doubtful.discard(name)
+    kept.nodes.update(fresh)
+    kept.doubtful |= {node.name for node in fresh.values() if _needs_pods(node)}
+
+
+def _reload_usage(kept: _Kept, since: int) -> None:
+    lines = models.LedgerEntry.objects.filter(seq__gt=since).exclude(device="")
+    places = set(lines.order_by().values_list("node", "device").distinct())
+    by_node: dict[str, set[str]] = defaultdict(set)
+    for name, uuid in places:
+        if name in kept.nodes:
+            by_node[name].add(uuid)
+    if not by_node:
+        return
+    touched = models.Device.objects.filter(
+        node__in=by_node, uuid__in={uuid for uuids in by_node.values() for uuid in uuids}, registered=True
+    )
+    found = list(touched)
+    core_sets = _core_sets(found)
+    fresh = {(row.node, row.uuid): rows.fit_device_of(row, core_sets.get(row.pk, 0)) for row in found}
+    for name in by_node:
+        node = kept.nodes[name]
+        devices = tuple(fresh.get((name, device.uuid), device) for device in node.devices)
+        kept.nodes[name] = replace(node, devices=devices)
+
+
+def load(names: Collection[str] | None, *, lock: bool = False) -> list[FitNode]:
+    """These nodes (None: all) as they are in the database now; with `lock` the device rows stay locked.
+
+    Deleted nodes are left out. The number of queries does not depend on the number of nodes.
+    """
+    alive = models.Node.objects.filter(deleted=False)
+    devices: QuerySet[models.Device] = models.Device.objects.filter(registered=True)
+    if names is not None:
+        alive, devices = alive.filter(name__in=names), devices.filter(node__in=names)
+    if lock:
+        devices = devices.select_for_update(no_key=True)
+    known = list(alive.only("name", "pair_scores", "labels", "annotations"))
+    found = list(devices.order_by("node", "uuid"))
+    core_sets = _core_sets(found)
+    by_node: dict[str, list[models.Device]] = defaultdict(list)
+    for row in found:
+        by_node[row.node].append(row)
+    nodes = [
+        FitNode(
+            node.name,
+            tuple(
+                rows.fit_device_of(row, core_sets.get(row.pk, 0))
+                for row in sorted(by_node[node.name], key=lambda row: (row.vendor, row.order, row.uuid))
+            ),
+            node.pair_scores,
+            node.labels,
+            node.annotations,
+        )
+        for node in known
+    ]
+    return _with_pods(nodes)
+
+
+def _core_sets(devices: Iterable[models.Device]) -> dict[int, int]:
+    """The union of the named cores that pods hold, per device of a vendor that names them."""
+    vendors = config.vendor_by_key()
+    named = [row.pk for row in devices if vendors[row.vendor].cores_kind is CoresKind.SET]
+    if not named:
+        return {}
+    sets: dict[int, int] = defaultdict(int)
+    entries = models.UsageEntry.objects.filter(device_id__in=named, core_set__gt=0)
+    for device_id, core_set in entries.values_list("device_id", "core_set"):
+        sets[device_id] |= core_set
+    return sets
+
+
+def _needs_pods(node: FitNode) -> bool:
+    """Whether the node's cards cannot be judged by their totals alone: MIG cards, and rules about tenants."""
+    vendors = config.vendor_by_key()
+    return any(
+        device.mode == MIG_MODE or vendors[device.vendor].fit.get("tenants") for device in node.devices
+    )
+
+
+def _with_pods(nodes: Sequence[FitNode]) -> list[FitNode]:
+    """The nodes, those whose cards need it with what their pods say: MIG places, and who is on a card."""
+    doubtful = {node.name for node in nodes if _needs_pods(node)}
+    if not doubtful:
+        return list(nodes)
+    pods = models.Pod.objects.filter(Q(entries__device__node__in=doubtful), ended_by="").prefetch_related(
+        "entries__device"
+    )
+    tenants: dict[str, list[Tenant]] = defaultdict(list)
+    words: dict[tuple[str, str], list[str]] = defaultdict(list)
+    vendors = config.vendor_by_key()
+    holds = dict(
+        models.Reservation.objects.filter(node__in=doubtful, state__in=STANDING).values_list(
+            "pod_uid", "annotations"
+        )
+    )
+    for pod in pods.distinct():
+        pod.annotations = {**pod.annotations, **holds.get(pod.uid, {})}
+        by_node: dict[str, set[str]] = defaultdict(set)
+        for entry in pod.entries.all():
+            by_node[entry.device.node].add(entry.device.uuid)
+            key = vendors[entry.vendor].selectors.get(str(vendors[entry.vendor].fit.get("tenants", "")), ())
+            words[entry.device.node, entry.device.uuid] += [pod.annotations.get(name, "") for name in key]
+        for name, uuids in by_node.items():
+            tenants[name].append(_tenant(pod, frozenset(uuids)))
+    return [
+        _with_tenants(node, tenants[node.name], words) if node.name in doubtful else node for node in nodes
+    ]
+
+
+def _tenant(pod: models.Pod, uuids: frozenset[str]) -> Tenant:
+    """A stored pod as MIG placement sees it; an unreadable text is no allocation."""
+    try:
+        allocations = codec.decode_mig_allocations(pod.annotations.get(codec.MIG_ALLOCATIONS, ""))
+    except UnreadableAnnotation:
+        allocations = ()
+    standing = mig.standing(allocations, rows.containers_of(pod), inits_released=pod.inits_released)
+    return Tenant(uuids, tuple(standing))
+
+
+def _with_tenants(
+    node: FitNode, tenants: Iterable[Tenant], words: Mapping[tuple[str, str], Sequence[str]]
+) -> FitNode:
+    modes = {device.uuid: device.mode for device in node.devices}
+    states: Mapping[str, CardState] = mig.card_states(modes, tenants) if MIG_MODE in modes.values() else {}
+    plain = CardState()
+
+    def seen(device: FitDevice) -> FitDevice:
+        state = states.get(device.uuid, plain)
+        return replace(
+            device,
+            healthy=device.healthy and state.healthy,
+            mig_in_use=state.occupied,
+            tenants=tuple(words.get((node.name, device.uuid), ())),
+        )
+
+    return replace(node, devices=tuple(seen(device) for device in node.devices))
