@@ -61,10 +61,11 @@ def test_not_ready_without_a_database(lost_database: None, query: str) -> None:
 @pytest.mark.django_db
 def test_not_ready_while_a_migration_is_missing() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("DELETE FROM django_migrations WHERE app = 'hamiacct' AND name LIKE '0002%%'")
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'hamiacct' AND name >= '0002'")
     response = anybody.get("/readyz?verbose")
     assert response.status_code == 503
-    assert response.json()["checks"]["database"]["missing_migrations"] == ["hamiacct.0002_ledger"]
+    missing = response.json()["checks"]["database"]["missing_migrations"]
+    assert missing[0] == "hamiacct.0002_ledger"
 
 
 @pytest.mark.django_db
