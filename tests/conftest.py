@@ -15,6 +15,7 @@ from rest_framework.test import APIClient
 from devservers.pytest_plugin import OPERATOR_TOKEN
 from hamiacct.accounting.words import Role
 from hamiacct.operations import tokens
+from hamiacct.queries import fleet
 from tests.live import LiveStack
 
 
@@ -67,6 +68,12 @@ def _rows(table: str) -> str | None:
         cursor.execute(sql.SQL("SELECT json_agg(t)::text FROM {} AS t").format(sql.Identifier(table)))
         found = cursor.fetchone()
         return found[0] if found else None
+
+
+@pytest.fixture(autouse=True)
+def fresh_fleet() -> None:
+    """Each test has a database of its own, and what this process keeps of another is forgotten."""
+    fleet.forget()
 
 
 @pytest.fixture
