@@ -87,6 +87,11 @@ class Cluster:
         life = self.lives[self.random.choice(sorted(self.lives))]
         return self._next(life)
 
+    def bury(self) -> list[Event]:
+        """Whoever is dying dies."""
+        dying = [life for _, life in sorted(self.lives.items()) if life.view.terminating]
+        return [self._death(life) for life in dying]
+
     def _tick(self) -> int:
         self.version += self.random.choice((1, 1, 1, 2, 7))
         return self.version
@@ -140,7 +145,9 @@ class Cluster:
         """The scheduler writes where the pod goes and what it gets there."""
         rng = self.random
         node = f"n{rng.randrange(self.profile.nodes)}"
-        vendors = rng.sample(self.profile.vendors, k=min(len(self.profile.vendors), rng.choice((1, 1, 1, 2))))
+        vendors = sorted(life.good) or rng.sample(self.profile.vendors, k=rng.choice((1, 1, 1, 2)))
+        if self.profile.path_dependent:
+            vendors = rng.sample(self.profile.vendors, k=rng.choice((1, 1, 1, 2)))
         life.good = {vendor: self._allocation(life.view, vendor) for vendor in vendors}
         life.faulty = set()
         life.view = replace(life.view, claimed=node, allocations=dict(life.good))
@@ -199,7 +206,7 @@ class Cluster:
             if roll < 0.75:
                 self._claim(life)
                 return self._seen(life)
-            if roll < 0.85:
+            if roll < 0.85 and self.profile.path_dependent:
                 life.good, life.faulty = {}, set()
                 return self._seen(life, claimed="", allocations={})
             return self._death(life)
@@ -297,7 +304,7 @@ class Cluster:
         registers: dict[str, Mapping[str, tuple[int, int, int]] | None] = {}
         for vendor in REGISTERS:
             roll = rng.random()
-            if roll < 0.1:
+            if roll < 0.1 and self.profile.path_dependent:
                 registers[vendor] = None
             elif roll < 0.9:
                 cards = rng.sample(range(self.profile.cards), k=rng.randrange(1, self.profile.cards + 1))
