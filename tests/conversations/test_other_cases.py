@@ -508,7 +508,7 @@ def test_a_quota_of_another_namespace_is_another(books: Books) -> None:
     assert books.quota("team-b")[MEMORY]["hard"] == 7000
 
 
-def test_a_pod_that_leaves_a_quotas_scope_leaves_its_usage(books: Books) -> None:
+def test_a_pod_that_enters_or_leaves_a_quotas_scope_takes_its_usage_along(books: Books) -> None:
     books.applied(
         watch.quota("all", hard={f"limits.{MEMORY}": "9000"}),
         watch.quota("jobs", hard={f"limits.{MEMORY}": "9000"}, scopes=["Terminating"]),
@@ -517,12 +517,14 @@ def test_a_pod_that_leaves_a_quotas_scope_leaves_its_usage(books: Books) -> None
     def used() -> dict[str, int]:
         return {one["name"]: one["used"] for one in books.quota("team-a")[MEMORY]["quotas"]}
 
+    books.applied(say_manifest("app 700"))
+    assert used() == {"all": 700, "jobs": 0}
     job = say_manifest("app 1000")
     job["spec"]["activeDeadlineSeconds"] = 60
     books.applied(job)
     assert used() == {"all": 1000, "jobs": 1000}
-    books.applied(say_manifest("app 1000"))
-    assert used() == {"all": 1000, "jobs": 0}
+    books.applied(say_manifest("app 800"))
+    assert used() == {"all": 800, "jobs": 0}
 
 
 # --- the usage of nodes --------------------------------------------------------------------------
