@@ -87,6 +87,12 @@ def test_a_manifest_is_explained_by_its_requests() -> None:
     assert "requests.nvidia.com/gpumem 22528" in page
 
 
+def test_the_readme_shows_this_page() -> None:
+    shown = (ROOT / "README.md").read_text().split("```text\n")[1].split("```")[0]
+    page = [line.rstrip() for line in explained(SIDECAR_FIRST).splitlines()]
+    assert page[: len(shown.splitlines())] == shown.splitlines()
+
+
 def test_an_allocation_counts_where_there_is_one() -> None:
     pod = recorded("sidecar-first", 4)
     page = explained(json.dumps(pod))

@@ -215,14 +215,15 @@ def _sizes(amount: Amount) -> tuple[int, int, int]:
 def _steps_table(key: DeviceKey, found: explanations.Explanation) -> Table:
     """The containers in declaration order: what each uses of one device, and the fold after it."""
     table = Table(title=_device(key), title_justify="left", title_style="cyan", box=SIMPLE_HEAD)
+    table.padding, table.pad_edge, table.collapse_padding = (0, 1), False, True  # 80 columns are enough
     table.add_column("container", overflow="fold")
-    table.add_column("class")
-    heading = f"{MEMORY:>7}{CORES:>6}{SLOTS:>6}"
+    table.add_column("class", no_wrap=True)
+    heading = f"{MEMORY:>6}{CORES:>6}{SLOTS:>6}"
     for of in ("uses", "steady after it", "peak after it"):
         table.add_column(f"{of}\n{heading}", no_wrap=True)
     for step in found.steps:
         amounts = (step.usage[key], step.footprint.steady[key], step.footprint.peak[key])
-        cells = ["{:>7}{:>6}{:>6}".format(*(size or "·" for size in _sizes(amount))) for amount in amounts]
+        cells = ["{:>6}{:>6}{:>6}".format(*(size or "·" for size in _sizes(amount))) for amount in amounts]
         table.add_row(step.container.name, step.container.kind, *cells)
     return table
 
