@@ -57,6 +57,32 @@ class TokenAuthentication(BaseAuthentication):
         return CHALLENGE
 
 
+WEBHOOK = "kube-apiserver"
+
+
+class WebhookAuthentication(TokenAuthentication):
+    """kube-apiserver: by token, by certificate, or by nothing, as HAMIACCT_WEBHOOK_AUTH says.
+
+    It presents a bearer token only where it is configured to; the token may be the last part of the path.
+    """
+
+    def authenticate(self, request: Request) -> tuple[Caller, None] | None:
+        """The caller; None where nothing was presented."""
+        mode = settings.HAMIACCT.webhook_auth
+        if mode == "none":
+            return Caller(WEBHOOK, Role.SCHEDULER), None
+        if mode == "cert":
+            # The listener has seen the certificate: with a CA it lets nobody through without one.
+            if request._request.is_secure():
+                return Caller(WEBHOOK, Role.SCHEDULER), None
+            raise AuthenticationFailed("a client certificate is needed, on the listener that asks for one")
+        presented = super().authenticate(request)
+        token = request.parser_context["kwargs"].get("token")
+        if presented is None and token:
+            return _caller_of(token), None
+        return presented
+
+
 def _caller_of(plain: str) -> Caller:
     bootstrap = settings.HAMIACCT.bootstrap_token
     if bootstrap and hmac.compare_digest(_bytes(plain), _bytes(bootstrap)):
@@ -112,6 +138,13 @@ class BearerScheme(OpenApiAuthenticationExtension):
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
         """An HTTP bearer scheme."""
         return {"type": "http", "scheme": "bearer"}
+
+
+class WebhookScheme(BearerScheme):
+    """The same token, in the header or in the path."""
+
+    target_class = "api.auth.WebhookAuthentication"
+    name = "webhook"
 
 
 class SessionScheme(OpenApiAuthenticationExtension):

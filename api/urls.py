@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from django.urls import path, register_converter
 
-from api import audit, cluster, docs, events, explain, findings, health, ledger, nodes, pods, quota, snapshots
+from api import (
+    admission,
+    audit,
+    cluster,
+    docs,
+    events,
+    explain,
+    findings,
+    health,
+    ledger,
+    nodes,
+    pods,
+    quota,
+    quota_check,
+    snapshots,
+)
 
 
 class Text:
@@ -45,4 +60,9 @@ urlpatterns = [
     path("api/v1/audit", audit.Audit.as_view()),
     path("api/v1/audit/repair", audit.AuditRepair.as_view()),
     path("api/v1/explain", explain.Explain.as_view()),
+    path("api/v1/quota/check", quota_check.QuotaCheck.as_view()),
+    path("webhook", admission.Webhook.as_view()),
+    path("webhook/validate", admission.ValidatingWebhook.as_view()),
+    path("webhook/validate/<text:token>", admission.ValidatingWebhookByToken.as_view()),
+    path("webhook/<text:token>", admission.WebhookByToken.as_view()),
 ]

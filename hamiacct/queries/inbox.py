@@ -64,3 +64,13 @@ def is_complete() -> bool:
         return True
     feeds = models.Feed.objects.values_list("listed_at", "declared_complete_at")
     return all(listed or declared for listed, declared in feeds)
+
+
+def doubt(at: datetime) -> str:
+    """Why the books may not tell all (decision 25); "" where they do."""
+    if not is_complete():
+        return "no full list of pods, nodes and quotas was applied yet"
+    lag = backlog(at).lag_seconds
+    if lag > settings.HAMIACCT.max_lag_seconds:
+        return f"events have waited for {lag:.0f} s"
+    return ""

@@ -58,7 +58,8 @@ def test_every_operation_says_how_it_may_fail() -> None:
                 else {"400", "401", "403", "429", "503"}
             )
             assert expected <= set(operation["responses"]), f"{method} {path}"
-            if method == "post" and "requestBody" in operation:
+            # Kubernetes' own protocols know a bad request and nothing finer.
+            if method == "post" and "requestBody" in operation and path.startswith("/api/"):
                 assert {"413", "415"} <= set(operation["responses"]), f"{method} {path}"
 
 

@@ -44,6 +44,11 @@ MAY_CALL: dict[tuple[str, str], set[Role] | None] = {
     ("GET", "api/v1/audit"): {V, S, O},
     ("POST", "api/v1/audit/repair"): {O},
     ("POST", "api/v1/explain"): {V, S, O},
+    ("POST", "api/v1/quota/check"): {S, O},
+    ("POST", "webhook"): {S, O},
+    ("POST", "webhook/validate"): {S, O},
+    ("POST", "webhook/{token}"): {S, O},
+    ("POST", "webhook/validate/{token}"): {S, O},
 }
 
 
