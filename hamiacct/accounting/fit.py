@@ -38,7 +38,8 @@ class Placement:
     """Where a pod goes on a node, and what that costs.
 
     `allocations` holds, per vendor asked, one group of rows per container position. `score` is what the
-    node is ordered by. `mig_allocations` are the places of the rows that lie on MIG cards.
+    node is ordered by. `mig_allocations` are the places of the rows that lie on MIG cards. `devices` are
+    those the rows lie on, as the node registered them: vendors name them by more than their uuid.
     """
 
     node: str
@@ -46,6 +47,7 @@ class Placement:
     footprint: Footprint[DeviceKey]
     score: float
     mig_allocations: tuple[MigAllocation, ...] = ()
+    devices: tuple[FitDevice, ...] = field(default=(), compare=False)
 
     @property
     def charge(self) -> Held:
@@ -225,8 +227,18 @@ class _Walk:
             for key in self.ask.vendors
         }
         return Placement(
-            self.node.name, allocations, self.footprint, self.score(), tuple(self.mig_allocations())
+            self.node.name,
+            allocations,
+            self.footprint,
+            self.score(),
+            tuple(self.mig_allocations()),
+            self.devices(),
         )
+
+    def devices(self) -> tuple[FitDevice, ...]:
+        """The devices that were picked, each once."""
+        uuids = {pick.device.uuid for picked in self.picked for picks in picked.values() for pick in picks}
+        return tuple(device for device in self.node.devices if device.uuid in uuids)
 
     def mig_allocations(self) -> list[MigAllocation]:
         """Where the rows on MIG cards lie, by position and number in the group."""

@@ -61,7 +61,8 @@ class Vendor:
     annotations by what they choose ("use_uuid", "nouse_type", ...); where several keys choose the
     same, all of them must pass.
     `request` holds the parameters of the vendor's request rule (semantics 3), as data; `fit` those of its
-    fit: its `rule` and `score` where it has its own (`accounting.fitting.rules`), and their switches.
+    fit: its `rule` and `score` where it has its own (`accounting.fitting.rules`), and their switches;
+    `patch` the `rule` that writes its annotations of a placement (`kube.patches`), and their keys.
     """
 
     key: str
@@ -86,6 +87,7 @@ class Vendor:
     lock: Mapping[str, object] = field(default_factory=dict)
     request: Mapping[str, object] = field(default_factory=dict)
     fit: Mapping[str, object] = field(default_factory=dict)
+    patch: Mapping[str, object] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         """By key, so that a table of vendors can be a cache key although it holds mappings."""

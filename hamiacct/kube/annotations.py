@@ -301,6 +301,30 @@ def decode_mig_allocations(text: str) -> tuple[MigAllocation, ...]:
     return tuple(allocations.values())
 
 
+def encode_mig_allocations(allocations: Sequence[MigAllocation]) -> str:
+    """The text of placements; the runtime identity is left out where it is not known yet."""
+    items = []
+    for one in allocations:
+        item: dict[str, object] = {
+            "containerIndex": one.container_index,
+            "deviceIndex": one.device_index,
+            "gpuUUID": one.gpu_uuid,
+            "profile": one.profile,
+            "placement": {"start": one.placement.start, "size": one.placement.size},
+        }
+        if one.mig_uuid:
+            item["migUUID"] = one.mig_uuid
+            item["gpuInstanceID"] = one.gpu_instance_id
+            item["computeInstanceID"] = one.compute_instance_id
+        items.append(item)
+    return compact_json(items)
+
+
+def compact_json(value: object) -> str:
+    """JSON as Go writes it into annotations: without blanks."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
 def _mig_allocation(number: int, item: object) -> MigAllocation:
     where = f"MIG allocation {number}"
     if not isinstance(item, dict):
