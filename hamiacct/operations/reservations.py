@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 
-from hamiacct import models, rows
+from hamiacct import config, models, rows
 from hamiacct.accounting import fit, holdings
 from hamiacct.accounting.asks import Ask, Room
 from hamiacct.accounting.errors import Conflict, Malformed, NoRoom, NotFound, QuotaExceeded, Unavailable
@@ -20,6 +20,7 @@ from hamiacct.accounting.offers import FitNode
 from hamiacct.accounting.pods import Groups, Pod
 from hamiacct.accounting.reasons import Reason
 from hamiacct.accounting.words import ChargedAs, Kind, PodState, ReservationState, Rule
+from hamiacct.kube import patches
 from hamiacct.operations import ledger, locks, pod_events, streams
 from hamiacct.operations.ledger import Posting
 from hamiacct.queries import fits, fleet
@@ -170,6 +171,7 @@ def _write(
     row.state, row.rule, row.charged_as = PodState.RESERVED, Rule.RESERVED, ChargedAs.HELD
     row.changed_at = now
     row.save()
+    annotations, labels = patches.annotations_of(placement, pod, config.vendors(), now)
     reservation, _ = models.Reservation.objects.update_or_create(
         pod_uid=pod.uid,
         defaults={
@@ -178,6 +180,8 @@ def _write(
             "node": placement.node,
             "state": ReservationState.HELD,
             "allocations": rows.allocations_json(placement.allocations),
+            "annotations": annotations,
+            "labels": labels,
             "score": placement.score,
             "created_at": now,
             "expires_at": now + timedelta(seconds=ttl_seconds),
