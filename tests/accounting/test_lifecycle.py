@@ -81,7 +81,7 @@ def undecodable(pod: Pod) -> Pod:
     return replace(pod, allocations={}, faults=(FAULT,))
 
 
-# --- the gate ------------------------------------------------------------------------------------
+# --- the gate (S7.2) -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_any_plain_init_that_has_not_succeeded_holds_the_gate(
     assert not gate_is_open(done)
 
 
-# --- a charge is a function ----------------------------------------------------------------------
+# --- a charge is a function (S7.1) ---------------------------------------------------------------
 
 
 @given(pods())
@@ -282,7 +282,7 @@ def test_a_pod_first_seen_with_its_inits_done_is_charged_its_steady_usage(seen_b
     assert memory(judged(*[say_pod("init 20480", "app 10240")] * seen_before, done)) == 10240
 
 
-# --- inits that run again ------------------------------------------------------------------------
+# --- inits that run again (S7.2c) ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", ["waiting", "running"])
@@ -319,7 +319,7 @@ def test_an_operator_may_have_the_peak_charged_again_while_inits_rerun() -> None
     assert memory(judged(say_pod("init 20480, running", "app 10240"), policy=policy)) == 20480
 
 
-# --- ends ----------------------------------------------------------------------------------------
+# --- ends (S7.1a) --------------------------------------------------------------------------------
 
 
 @given(st.lists(pods(), max_size=3), pods(), st.sampled_from(TERMINAL))
@@ -360,7 +360,7 @@ def test_an_ended_pod_that_lives_again_is_revived(rule: Rule) -> None:
     assert decision.charge.ended_by is None
 
 
-# --- terminating ---------------------------------------------------------------------------------
+# --- terminating (S7.1b) -------------------------------------------------------------------------
 
 
 @given(pods(), pods())
@@ -386,7 +386,7 @@ def test_a_pod_first_seen_terminating_is_charged_like_any_other(pod: Pod) -> Non
     assert judged(going).charge == judged(pod).charge
 
 
-# --- annotations that come and go ----------------------------------------------------------------
+# --- annotations that come and go (S7.1e) --------------------------------------------------------
 
 
 @given(pods())
@@ -455,7 +455,7 @@ def test_every_fault_is_a_finding_of_its_own_code(code: FaultCode) -> None:
     assert [found.value for found in codes(judged(pod))] == [code.value]
 
 
-# --- bound, claimed, neither ---------------------------------------------------------------------
+# --- bound, claimed, neither (S7.1c, S7.1d) ------------------------------------------------------
 
 
 def test_a_pod_without_vgpu_node_is_known_and_charged_nothing() -> None:

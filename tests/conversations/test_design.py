@@ -21,7 +21,7 @@ def memory_used(books: Books) -> int:
     return used
 
 
-# --- oversubscription prevented ------------------------------------------------------------------
+# --- oversubscription prevented (S4.1) -----------------------------------------------------------
 
 
 def test_a_sidecar_and_an_app_leave_no_room_for_12_gi(books: Books) -> None:
@@ -30,7 +30,7 @@ def test_a_sidecar_and_an_app_leave_no_room_for_12_gi(books: Books) -> None:
     assert books.get("/api/v1/nodes/n1/devices/GPU-a")["memory_mib"]["free"] == 4096
 
 
-# --- shrink restored -----------------------------------------------------------------------------
+# --- shrink restored (S4.4, S7.2) ----------------------------------------------------------------
 
 ORDERS = pytest.mark.parametrize(
     ("order", "peak"),
@@ -103,7 +103,7 @@ def test_without_sidecars_it_is_as_before(books: Books) -> None:
     assert memory_used(books) == 0
 
 
-# --- a restart -----------------------------------------------------------------------------------
+# --- a restart (S7.2c) ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("redis", [True, False], ids=["with workers", "web alone"])

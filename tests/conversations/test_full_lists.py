@@ -37,7 +37,7 @@ def memory_used(books: Books) -> int:
     return used
 
 
-# --- what a list ends, and what comes back -------------------------------------------------------
+# --- what a list ends, and what comes back (S7.3c) -----------------------------------------------
 
 
 def test_a_pod_that_a_list_does_not_hold_has_ended(books: Books) -> None:
@@ -166,7 +166,7 @@ def test_an_item_without_an_identity_makes_the_list_end_nothing(books: Books) ->
     assert memory_used(books) == 1000
 
 
-# --- a restored cluster --------------------------------------------------------------------------
+# --- a restored cluster (S7.3d) ------------------------------------------------------------------
 
 
 def test_a_restored_cluster_begins_a_new_history(books: Books) -> None:
@@ -209,7 +209,7 @@ def test_nodes_and_quotas_have_versions_of_their_own(books: Books) -> None:
     assert books.quota("team-a")[MEMORY]["hard"] is None
 
 
-# --- events that cannot be read ------------------------------------------------------------------
+# --- events that cannot be read (S7.3e) ----------------------------------------------------------
 
 
 def broken(version: int) -> dict[str, Any]:

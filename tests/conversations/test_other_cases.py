@@ -25,7 +25,7 @@ def names(*containers: str, **fields: Any) -> list[dict[str, Any]]:
     return [{"name": name, **fields} for name in containers]
 
 
-# --- collapse and steady -------------------------------------------------------------------------
+# --- collapse and steady (S1, S2, S4) ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_sized_slice_takes_as_many_slots_as_its_size(books: Books) -> None:
     assert books.held_by("u-1") == {"n1-enflame-drs-0": Held(2, 12288, 34)}
 
 
-# --- the gate ------------------------------------------------------------------------------------
+# --- the gate (S7.2) -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_statuses_of_apps_are_no_evidence(books: Books) -> None:
     assert not books.pod("u-1")["inits_released"]
 
 
-# --- events --------------------------------------------------------------------------------------
+# --- events (S7.1, S7.3) -------------------------------------------------------------------------
 
 
 def test_a_resync_after_the_shrink_is_no_news(books: Books) -> None:
@@ -434,7 +434,7 @@ def test_one_name_in_two_namespaces_is_two_pods(books: Books) -> None:
     assert books.quota_used("team-b", MEMORY) == 2000
 
 
-# --- the quota cache -----------------------------------------------------------------------------
+# --- the quota cache (S8) ------------------------------------------------------------------------
 
 
 def limit_of(books: Books, resource: str = MEMORY) -> int | None:
@@ -527,7 +527,7 @@ def test_a_pod_that_enters_or_leaves_a_quotas_scope_takes_its_usage_along(books:
     assert used() == {"all": 800, "jobs": 0}
 
 
-# --- the usage of nodes --------------------------------------------------------------------------
+# --- the usage of nodes (S7.4) -------------------------------------------------------------------
 
 
 def test_the_pods_of_a_card_are_added_up(books: Books) -> None:
