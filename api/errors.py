@@ -97,7 +97,7 @@ def problem_response(error: Exception, context: Mapping[str, Any]) -> Response |
     members: dict[str, object] = dict(getattr(error, "numbers", {}))
     if faults := _faults(error):
         members["errors"] = [fault._asdict() for fault in faults]
-    return answer(request, problem, _detail(error), members, _headers(error, problem))
+    return answer(request, problem, in_words(error), members, _headers(error, problem))
 
 
 def answer(
@@ -116,7 +116,8 @@ def answer(
     )
 
 
-def _detail(error: Exception) -> str:
+def in_words(error: BaseException) -> str:
+    """What went wrong, for people."""
     if isinstance(error, exceptions.ValidationError):
         return "; ".join(fault.detail for fault in _faults(error))
     if isinstance(error, exceptions.APIException):
@@ -130,7 +131,7 @@ def _detail(error: Exception) -> str:
     return str(error) or (type(error).__doc__ or "").partition("\n")[0]
 
 
-def _faults(error: Exception) -> list[Fault]:
+def _faults(error: BaseException) -> list[Fault]:
     if isinstance(error, BadRequest):
         return list(error.faults)
     if isinstance(error, errors.Malformed) and error.pointer:

@@ -7,6 +7,7 @@ from django.urls import path, register_converter
 from api import (
     admission,
     audit,
+    bind,
     cluster,
     docs,
     events,
@@ -62,6 +63,7 @@ urlpatterns = [
     path("api/v1/explain", explain.Explain.as_view()),
     path("api/v1/quota/check", quota_check.QuotaCheck.as_view()),
     path("webhook", admission.Webhook.as_view()),
+    path("extender/bind", bind.Bind.as_view()),
     path("webhook/validate", admission.ValidatingWebhook.as_view()),
     path("webhook/validate/<text:token>", admission.ValidatingWebhookByToken.as_view()),
     path("webhook/<text:token>", admission.WebhookByToken.as_view()),

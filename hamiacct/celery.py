@@ -20,6 +20,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hamiacct.settings")
 BEAT = {
     "hamiacct.tasks.sweep_inbox": 5.0,
     "hamiacct.tasks.sweep_holds": 5.0,
+    "hamiacct.tasks.settle_bindings": 15.0,
     "hamiacct.tasks.sweep_findings": 60.0,
     "hamiacct.tasks.sweep_old": 3600.0,
     "hamiacct.tasks.ensure_partitions": 3600.0,

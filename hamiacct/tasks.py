@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+
 from django.conf import settings
 from django.utils import timezone
 
+from hamiacct import config
+from hamiacct.accounting.binding import Binding
+from hamiacct.accounting.errors import Malformed, Unavailable
 from hamiacct.celery import app, woken
-from hamiacct.operations import inbox, reservations, sweeping
+from hamiacct.kube import client
+from hamiacct.kube.binding import Steps
+from hamiacct.operations import bindings, inbox, reservations, sweeping
+from hamiacct.queries import holds
+
+log = logging.getLogger(__name__)
 
 
 @app.task
@@ -26,6 +36,27 @@ def sweep_inbox() -> int:
 def sweep_holds() -> int:
     """Ends the holds whose time is up."""
     return reservations.expire(at=timezone.now())
+
+
+@app.task
+def settle_bindings() -> int:
+    """Asks the cluster what became of the bindings that nobody finished: bound, or undone (decision 30)."""
+    left = holds.left_over(at=timezone.now())
+    cluster = client.connect(settings.HAMIACCT.kubeconfig) if left else None
+    if cluster is None:
+        return 0
+    return sum(_settle(Steps(cluster, config.vendors()), binding) for binding in left)
+
+
+def _settle(steps: Steps, binding: Binding) -> bool:
+    """Settles one; the next sweep tries again what cannot be told now."""
+    try:
+        is_bound = steps.undo(binding)
+    except (Unavailable, Malformed) as fault:
+        log.warning("whether %s/%s is bound cannot be told: %s", binding.namespace, binding.name, fault)
+        return False
+    settled = bindings.succeed if is_bound else bindings.fail
+    return settled(binding, at=timezone.now())
 
 
 @app.task

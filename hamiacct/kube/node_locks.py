@@ -16,8 +16,8 @@ from enum import StrEnum
 from hamiacct.accounting.errors import UnreadableAnnotation
 from hamiacct.accounting.pods import Allocation, Pod
 from hamiacct.accounting.vendors import Vendor
+from hamiacct.kube.patches import ALLOCATING
 
-ALLOCATING = "allocating"
 NAMED = "time,namespace,name"
 
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)

@@ -1,0 +1,300 @@
+"""kube-scheduler asks for a pod to be bound, and takes an empty Error as bound, for ever (decision 30).
+
+So the answer waits for the API server. In the request: a live look at the pod and its node, a transaction
+(the hold goes to `binding`), the steps on the cluster with no transaction open, a transaction (`bound`, or
+back). A failure is followed by another look, for a lost answer is no answer: the pod is bound after all, or
+every step is undone. What cannot be told now stays `binding`, and beat asks again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from api import bodies, errors
+from api.auth import SCHEDULERS
+from api.endpoint import Endpoint
+from hamiacct import config
+from hamiacct.accounting.binding import Binding
+from hamiacct.accounting.errors import (
+    AccountingError,
+    Conflict,
+    Malformed,
+    NoRoom,
+    NotFound,
+    QuotaExceeded,
+    Unavailable,
+)
+from hamiacct.accounting.words import Question, Refusal
+from hamiacct.kube import binding as wire
+from hamiacct.kube import client, fields, manifests
+from hamiacct.kube.binding import LockHeld, Steps
+from hamiacct.kube.client import Manifest, Unclear
+from hamiacct.operations import bindings, decisions, reservations
+from hamiacct.queries import fits, holds
+
+log = structlog.get_logger("hamiacct.bind")
+
+MAX_BODY_BYTES = 8 * bodies.MIB
+
+# Half of a web process's threads (hamiacct.server): a bind waits for others, and must not make others wait.
+AT_ONCE = 2
+LOOK_AGAIN_SECONDS = 0.1
+
+# What is answered as an Error; anything else is a bug.
+ANSWERED = tuple(errors.TABLE)
+
+_seats = threading.BoundedSemaphore(AT_ONCE)
+
+
+class BindSerializer(serializers.Serializer[Any]):
+    """ExtenderBindingArgs."""
+
+    PodName = serializers.CharField()
+    PodNamespace = serializers.CharField()
+    PodUID = serializers.CharField()
+    Node = serializers.CharField()
+
+
+class BindAnswerSerializer(serializers.Serializer[Any]):
+    """ExtenderBindingResult."""
+
+    Error = serializers.CharField(
+        allow_blank=True, help_text="Empty: the API server has accepted the Binding."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which pod is to be bound to which node."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+    @property
+    def pod(self) -> str:
+        """The pod for people."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Bind(Endpoint):
+    """POST /extender/bind"""
+
+    callers = {"POST": SCHEDULERS}
+
+    @extend_schema(
+        summary="Bind a pod to the node that holds devices for it",
+        request={bodies.JSON: BindSerializer},
+        responses={200: BindAnswerSerializer},
+    )
+    def post(self, request: Request) -> Response:
+        """200 also for what failed: then Error says why, and nothing of it is left on the cluster."""
+        asked = None
+        try:
+            asked = asked_in(bodies.parsed(bodies.read(request._request, MAX_BODY_BYTES)))
+            bind(asked)
+        except ANSWERED as fault:
+            message = _in_words(fault)
+            log.warning("not bound", pod=asked and asked.pod, node=asked and asked.node, error=message)
+            if asked is not None:
+                _keep(asked, fault, message)
+            return Response({"Error": message})
+        return Response({"Error": ""})
+
+
+def asked_in(document: object) -> Asked:
+    """The arguments in a body. Names of fields are matched as Go does it, whatever their case."""
+    given = {name.lower(): value for name, value in fields.object_of(document, "").items()}
+
+    def named(field: str) -> str:
+        return fields.required_name({field: given.get(field.lower())}, field, "")
+
+    return Asked(named("PodNamespace"), named("PodName"), named("PodUID"), named("Node"))
+
+
+def _in_words(fault: BaseException) -> str:
+    """What went wrong; of a node without room also what of it is missing."""
+    said = errors.in_words(fault)
+    failed = fault.numbers.get("failed") if isinstance(fault, (NoRoom, QuotaExceeded)) else None
+    reasons = [f"{misfit.node}: {misfit.message}" for misfit in failed] if isinstance(failed, tuple) else []
+    return "; ".join((said, *reasons))
+
+
+def _keep(asked: Asked, fault: BaseException, message: str) -> None:
+    """Keeps the refusal, if the database can."""
+    verdicts = ((QuotaExceeded, Refusal.NO_QUOTA), (NoRoom, Refusal.NO_FIT), (Conflict, Refusal.REFUSED))
+    verdict = next((word for kind, word in verdicts if isinstance(fault, kind)), Refusal.ERROR)
+    with suppress(OperationalError, InterfaceError):
+        decisions.record(
+            Question.BIND,
+            verdict,
+            namespace=asked.namespace,
+            pod=asked.name,
+            pod_uid=asked.uid,
+            message=message,
+            at=timezone.now(),
+        )
+
+
+# --- one bind ------------------------------------------------------------------------------------
+
+
+def bind(asked: Asked) -> None:
+    """Binds the pod. Raises where it is not bound, or where that cannot be told."""
+    cluster = _cluster(asked)
+    with _seat():
+        live = _looked_at(cluster, asked)
+        try:
+            _bind(Steps(cluster, config.vendors()), asked, live)
+        except (Conflict, NotFound) as fault:
+            _tell(cluster, live, wire.FAILED, str(fault))
+            raise
+        _tell(cluster, live, wire.SUCCEEDED, f"Successfully binding node [{asked.node}] to {asked.pod}")
+
+
+def _cluster(asked: Asked) -> client.Client:
+    """The cluster, if there is one and it may be written to."""
+    if not settings.HAMIACCT.scheduler_mode:
+        why = "this service only reads the cluster: HAMIACCT_SCHEDULER_MODE is not set"
+    else:
+        found = client.connect(settings.HAMIACCT.kubeconfig)
+        if found is not None:
+            return found
+        why = "no cluster is configured: HAMIACCT_KUBECONFIG is empty, and this is no pod of one"
+    if not holds.knows_node(asked.node):  # nobody else can be asked whether there is such a node
+        bindings.drop(asked.uid, at=timezone.now())
+        raise NotFound(f"node {asked.node} is not known; {why}")
+    raise Unavailable(why)
+
+
+@contextmanager
+def _seat() -> Iterator[None]:
+    """One of the threads that may be here at once."""
+    if not _seats.acquire(blocking=False):
+        raise Unavailable("as many pods as may are being bound just now; ask again")
+    try:
+        yield
+    finally:
+        _seats.release()
+
+
+def _looked_at(cluster: client.Client, asked: Asked) -> Manifest:
+    """The pod as it is now, when it and its node are there. A hold for what is gone is given up."""
+    try:
+        live = cluster.pod(asked.namespace, asked.name)
+        uid = live["metadata"].get("uid")
+        if uid != asked.uid:
+            raise NotFound(f"pod {asked.pod} is another one now: its uid is {uid}, not {asked.uid}")
+        cluster.node(asked.node)
+    except NotFound:
+        bindings.drop(asked.uid, at=timezone.now())
+        raise
+    return live
+
+
+def _bind(steps: Steps, asked: Asked, live: Manifest) -> None:
+    pod = manifests.pod_from_manifest(live, steps.vendors)
+    if pod.is_bound:
+        raise Conflict(f"pod {asked.pod} is bound to {pod.node_name} already")
+    if pod.is_terminating or pod.phase.is_terminal:
+        raise Conflict(f"pod {asked.pod} is {'being deleted' if pod.is_terminating else pod.phase}")
+    begun = bindings.begin(asked.uid, asked.node, at=timezone.now())
+    if begun is None:
+        question = fits.question_of(pod)
+        if question.ask.is_empty:
+            _bind_plainly(steps.client, asked, live)
+            return
+        begun = _held_again(question, asked)
+    _walk(steps, begun, live)
+
+
+def _bind_plainly(cluster: client.Client, asked: Asked, live: Manifest) -> None:
+    """Binds a pod that asks for nothing we manage: there is nothing to write and nothing to undo."""
+    version = live["metadata"]["resourceVersion"]
+    try:
+        cluster.bind(asked.namespace, asked.name, uid=asked.uid, version=version, node=asked.node)
+    except Unclear:
+        after = cluster.pod(asked.namespace, asked.name)
+        if (after["metadata"]["uid"], after["spec"].get("nodeName")) != (asked.uid, asked.node):
+            raise
+
+
+def _held_again(question: fits.Question, asked: Asked) -> Binding:
+    """The hold has run out, or there was none: the same placement again, or else a new one on this node."""
+    ttl, now = settings.HAMIACCT.reservation_ttl_seconds, timezone.now()
+    last = holds.last_of(asked.uid)
+    is_held = False
+    if last is not None and last.placement.node == asked.node:
+        groups = {vendor: one.groups for vendor, one in last.placement.allocations.items()}
+        with suppress(NoRoom, QuotaExceeded):
+            reservations.claim(question, asked.node, groups, ttl_seconds=ttl, at=now)
+            is_held = True
+    if not is_held:
+        reservations.reserve(question, nodes=[asked.node], ttl_seconds=ttl, at=now)
+    begun = bindings.begin(asked.uid, asked.node, at=timezone.now())
+    if begun is None:
+        raise Conflict(f"the hold of pod {asked.pod} was given up before it could be bound")
+    return begun
+
+
+def _walk(steps: Steps, begun: Binding, live: Manifest) -> None:
+    """The steps on the cluster, and the transaction that says what came of them."""
+    try:
+        steps.bind(begun, live, _patience())
+    except AccountingError as fault:
+        if not _is_bound_after_all(steps, begun, fault):
+            back = bindings.give_back if isinstance(fault, LockHeld) else bindings.fail
+            back(begun, at=timezone.now())
+            raise
+    try:
+        bindings.succeed(begun, at=timezone.now())
+    except (OperationalError, InterfaceError) as fault:
+        # It is bound; the pod's event confirms the hold, or beat finds out.
+        log.warning("bound, but not written down", pod=begun.uid, error=repr(fault))
+
+
+def _is_bound_after_all(steps: Steps, begun: Binding, fault: AccountingError) -> bool:
+    """Undoes the steps, unless a look at the pod shows that the last one was done."""
+    try:
+        return steps.undo(begun)
+    except (Unavailable, Malformed) as unknown:
+        raise Unavailable(f"{fault}; what became of it cannot be told yet: {unknown}") from fault
+
+
+def _patience() -> Callable[[], bool]:
+    """Waits a moment, and says whether there is time for another look at a lock."""
+    ends = time.monotonic() + settings.HAMIACCT.bind_lock_wait_seconds
+
+    def wait() -> bool:
+        left = ends - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(LOOK_AGAIN_SECONDS, left))
+        return True
+
+    return wait
+
+
+def _tell(cluster: client.Client, live: Manifest, reason: str, message: str) -> None:
+    """Records an Event on the pod, if that can be done; nothing depends on it."""
+    scheduler = settings.HAMIACCT.scheduler_name
+    event = wire.event_of(live, scheduler=scheduler, reason=reason, message=message, at=timezone.now())
+    try:
+        cluster.create_event(live["metadata"]["namespace"], event)
+    except AccountingError as fault:
+        log.info("no event recorded", reason=reason, error=str(fault))

@@ -1,0 +1,227 @@
+"""A pod on its way to its node, as the API server sees it: the steps, and how they are undone (decision 30).
+
+The node's locks, one patch with the placement, the Binding. Every text that is written follows from the
+`Binding` alone, its time included: so whoever comes later, another process or a minute after a crash,
+knows what on the cluster is of this attempt and what is not. Nothing else is ever undone.
+
+An undo carries the resourceVersion of the pod it looked at, and it changes the pod. So either the Binding
+came before it, and the look shows that; or it comes after, and finds the pod changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hamiacct.accounting.binding import Binding
+from hamiacct.accounting.errors import Conflict, Malformed, NotFound, Unavailable
+from hamiacct.accounting.pods import Pod
+from hamiacct.accounting.vendors import Vendor
+from hamiacct.kube import annotations as codec
+from hamiacct.kube import fields, manifests, node_locks, patches
+from hamiacct.kube.client import Client, Manifest, Unclear
+from hamiacct.kube.node_locks import LockKind, Standing
+
+TRIES = 5
+
+
+class LockHeld(Conflict):
+    """Another pod is on its way to the node; it will be over soon."""
+
+    code = "lock-held"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The cluster, and the vendors whose locks and annotations are meant."""
+
+    client: Client
+    vendors: Sequence[Vendor]
+
+    # --- forward
+
+    def bind(self, binding: Binding, live: Manifest, wait: Callable[[], bool]) -> None:
+        """The three steps. Raises where one fails; what was done by then is left to `undo`.
+
+        `live` is the pod as it was looked at. `wait` waits a moment and says whether there is time for
+        another try at a lock; LockHeld where there is none.
+        """
+        for kind in self.locks_of(binding):
+            self._lock(binding, kind, wait)
+        version = self._write(binding, live)
+        self.client.bind(binding.namespace, binding.name, uid=binding.uid, version=version, node=binding.node)
+
+    def locks_of(self, binding: Binding) -> tuple[LockKind, ...]:
+        """The node locks the pod needs, in the order in which they are taken."""
+        return node_locks.kinds_of(binding.placement.allocations, self.vendors)
+
+    def _lock(self, binding: Binding, kind: LockKind, wait: Callable[[], bool]) -> None:
+        """Takes a lock of the node, or takes it over."""
+        text = node_locks.text_of(kind, binding.namespace, binding.name, binding.at)
+        while True:
+            node = self.client.node(binding.node)
+            obstacle = self._obstacle(binding, kind, _annotations(node).get(kind.key))
+            if obstacle is None:
+                try:
+                    self.client.patch_node(binding.node, _node_patch(node, kind, text))
+                    return
+                except Conflict:
+                    obstacle = "changed just now"
+                except Unclear:
+                    if _annotations(self.client.node(binding.node)).get(kind.key) == text:
+                        return
+                    raise
+            if not wait():
+                raise LockHeld(f"node {binding.node}: {kind.key} {obstacle}")
+
+    def _obstacle(self, binding: Binding, kind: LockKind, text: str | None) -> str | None:
+        """Why the lock cannot be had, in words; None where it can."""
+        found = node_locks.standing(kind, text, binding.namespace, binding.name, binding.at)
+        if found is Standing.MALFORMED:
+            return f"cannot be read, so nobody knows whose it is: {codec.shown(text or '')}"
+        if found is not Standing.HELD:
+            return None
+        lock = node_locks.parse(text or "")
+        if not lock.has_holder:
+            return f"is held since {text}"
+        try:
+            holder = manifests.pod_from_manifest(self.client.pod(lock.namespace, lock.name), self.vendors)
+        except NotFound:
+            return None
+        except Malformed:
+            return f"is held by {lock.namespace}/{lock.name}"  # unreadable, but there
+        return None if node_locks.has_let_go(holder) else f"is held by {lock.namespace}/{lock.name}"
+
+    def _write(self, binding: Binding, live: Manifest) -> str:
+        """Writes the placement; answers the pod's resourceVersion with it."""
+        pod = manifests.pod_from_manifest(live, self.vendors)
+        written, labels = self._placement(binding, pod)
+        changes = {"metadata": {"uid": binding.uid, "annotations": written, "labels": labels}}
+        try:
+            after = self.client.patch_pod(binding.namespace, binding.name, changes)
+        except Unclear:
+            after = self.client.pod(binding.namespace, binding.name)
+            if not self._is_ours(binding, after):
+                raise
+        return str(after["metadata"]["resourceVersion"])
+
+    def _placement(self, binding: Binding, pod: Pod) -> tuple[dict[str, str | None], dict[str, str]]:
+        """The annotations and labels of a pod that is on its way."""
+        written, labels = patches.annotations_of(binding.placement, pod, self.vendors, binding.at)
+        return {**written, **patches.of_binding(binding.at)}, labels
+
+    # --- back
+
+    def undo(self, binding: Binding) -> bool:
+        """Undoes what was done, last step first; answers whether the pod turns out to be bound after all.
+
+        Then its placement stays, and its locks are the device plugin's. Unavailable where the cluster does
+        not say how it stands: then nothing may be concluded, and somebody must ask again.
+        """
+        if self._is_bound_or_undone(binding):
+            return True
+        for kind in reversed(self.locks_of(binding)):
+            self._unlock(binding, kind)
+        return False
+
+    def _is_bound_or_undone(self, binding: Binding) -> bool:
+        """True: bound, with our placement. False: nothing of ours is on it, nor will a Binding of ours be."""
+        for _ in range(TRIES):
+            try:
+                live = self.client.pod(binding.namespace, binding.name)
+                if not self._is_ours(binding, live):
+                    return False
+                if live.get("spec", {}).get("nodeName") == binding.node:
+                    return True
+                self.client.patch_pod(binding.namespace, binding.name, self._cleared(binding, live))
+                return False
+            except NotFound:
+                return False
+            except (Conflict, Unclear):
+                continue
+        raise Unavailable(f"pod {binding.namespace}/{binding.name} does not hold still")
+
+    def _cleared(self, binding: Binding, live: Manifest) -> Manifest:
+        """The patch that takes back what `_write` wrote, if the pod is still as it was looked at."""
+        written, labels = self._placement(binding, manifests.pod_from_manifest(live, self.vendors))
+        return {
+            "metadata": {
+                "uid": binding.uid,
+                "resourceVersion": live["metadata"]["resourceVersion"],
+                "annotations": dict.fromkeys(written),
+                "labels": dict.fromkeys(labels),
+            }
+        }
+
+    def _is_ours(self, binding: Binding, live: Manifest) -> bool:
+        """Whether the pod is the one meant, with the placement of this attempt on it.
+
+        What a device plugin writes while it allocates is not looked at.
+        """
+        if live["metadata"].get("uid") != binding.uid:
+            return False
+        written, _ = self._placement(binding, manifests.pod_from_manifest(live, self.vendors))
+        lasting = {codec.VGPU_NODE, codec.VGPU_TIME, *(vendor.allocated_key for vendor in self.vendors)}
+        found = _annotations(live)
+        return all(found.get(key) == text for key, text in written.items() if key in lasting)
+
+    def _unlock(self, binding: Binding, kind: LockKind) -> None:
+        """Gives a lock back, if it is the one this attempt took."""
+        text = node_locks.text_of(kind, binding.namespace, binding.name, binding.at)
+        for _ in range(TRIES):
+            try:
+                node = self.client.node(binding.node)
+                if _annotations(node).get(kind.key) != text:
+                    return
+                self.client.patch_node(binding.node, _node_patch(node, kind, None))
+                return
+            except NotFound:
+                return
+            except (Conflict, Unclear):
+                continue
+        raise Unavailable(f"node {binding.node} does not hold still")
+
+
+def _node_patch(node: Manifest, kind: LockKind, text: str | None) -> Manifest:
+    """Sets or removes a lock, if the node is still as it was looked at."""
+    version = node["metadata"]["resourceVersion"]
+    return {"metadata": {"resourceVersion": version, "annotations": {kind.key: text}}}
+
+
+def _annotations(item: Manifest) -> Mapping[str, Any]:
+    return fields.mapping(fields.mapping(item, "metadata", ""), "annotations", "/metadata")
+
+
+# --- events --------------------------------------------------------------------------------------
+
+SUCCEEDED = "BindingSucceed"
+FAILED = "BindingFailed"
+MAX_MESSAGE = 1024
+
+
+def event_of(pod: Manifest, *, scheduler: str, reason: str, message: str, at: datetime) -> dict[str, Any]:
+    """An Event about a pod, with HAMi's reasons: BindingSucceed is Normal, everything else a Warning."""
+    metadata = pod["metadata"]
+    time = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": metadata["namespace"]},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": metadata["namespace"],
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+        },
+        "reason": reason,
+        "message": message[:MAX_MESSAGE],
+        "type": "Normal" if reason.endswith("Succeed") else "Warning",
+        "source": {"component": scheduler},
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 1,
+    }
