@@ -113,7 +113,7 @@ def _take(scene: Scene, walk: Walk, usable: Usable) -> Outcome:
 
 
 def _disorder(cards: frozenset[int]) -> int:
-    """How far the wings are from all or nothing; a single card of a wing is the worst."""
+    """How far the wings are from being whole; a single card of a wing is the worst."""
     if not cards:
         return 1
     weights = {4: 0, 1: 2}
