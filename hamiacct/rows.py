@@ -141,14 +141,18 @@ def hold_of(row: models.Reservation) -> Hold:
     return Hold(row.node, _allocations(row.allocations))
 
 
+def used_of(row: models.Device, core_set: int) -> Amount:
+    """What is used of a device; `core_set` is the union of the named cores that are held."""
+    return Amount(row.slots_used, row.memory_mib_used, row.cores_used, core_set)
+
+
 def fit_device_of(row: models.Device, core_set: int) -> FitDevice:
     """A registered device as a fit sees it; `core_set` is the union of the named cores that are held."""
-    used = Amount(row.slots_used, row.memory_mib_used, row.cores_used, core_set)
     return FitDevice(
         uuid=row.uuid,
         vendor=row.vendor,
         total=Amount(row.slots_total, row.memory_mib_total, row.cores_total),
-        used=used,
+        used=used_of(row, core_set),
         index=row.index,
         order=row.order,
         model=row.model,

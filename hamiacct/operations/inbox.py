@@ -23,6 +23,7 @@ from hamiacct.kube import manifests
 from hamiacct.operations import bulk, locks, node_events, pod_events, quota_events, streams
 from hamiacct.operations.pod_events import Verdict
 from hamiacct.operations.streams import Seen, Stream
+from hamiacct.queries.arrays import among
 
 log = logging.getLogger(__name__)
 
@@ -229,7 +230,7 @@ def _events_of(names: Sequence[_Name]) -> list[models.Event]:
     """All that waits for these names, per name by version, then by arrival."""
     if not names:
         return []
-    waiting = bulk.among(_waiting(), ("kind", "namespace", "name"), names)
+    waiting = among(_waiting(), ("kind", "namespace", "name"), names)
     return list(waiting.order_by("namespace", "name", "resource_version", "id"))
 
 

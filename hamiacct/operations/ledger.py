@@ -22,6 +22,7 @@ from hamiacct.accounting.pods import DeviceKey, QuotaFacts
 from hamiacct.accounting.quota import selects
 from hamiacct.accounting.words import Rule
 from hamiacct.operations import bulk, findings, locks
+from hamiacct.queries.arrays import among
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def _locked_devices(postings: Iterable[Posting]) -> _Devices:
 
 def _devices_at(places: Sequence[_Place]) -> QuerySet[models.Device]:
     """The devices at these places."""
-    return bulk.among(models.Device.objects.all(), ("node", "uuid"), places)
+    return among(models.Device.objects.all(), ("node", "uuid"), places)
 
 
 def _stored_entries(postings: Iterable[Posting]) -> list[models.UsageEntry]:

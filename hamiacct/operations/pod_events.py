@@ -28,10 +28,11 @@ from hamiacct.accounting.words import (
     SubjectKind,
 )
 from hamiacct.kube import manifests
-from hamiacct.operations import bulk, findings, ledger
+from hamiacct.operations import findings, ledger
 from hamiacct.operations.findings import Found, Subject
 from hamiacct.operations.ledger import Posting
 from hamiacct.operations.streams import Seen, Stream
+from hamiacct.queries.arrays import among
 from hamiacct.queries.fleet import STANDING
 
 # Raised and cleared by whoever binds; an event has no say in them.
@@ -106,7 +107,7 @@ def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict
 
 def _load(names: Iterable[tuple[str, str]], uids: Iterable[str], stream: Stream, at: datetime) -> _Batch:
     """The pods of these names and uids with what they hold, locked."""
-    named = bulk.among(models.Pod.objects.all(), ("namespace", "name"), sorted(names))
+    named = among(models.Pod.objects.all(), ("namespace", "name"), sorted(names))
     pods = named | models.Pod.objects.filter(uid__in=sorted(uids))
     locked = list(pods.select_for_update(no_key=True).order_by("uid"))
     held = held_by([row.uid for row in locked])

@@ -97,18 +97,21 @@ def find(
     if question.ask.is_empty:
         return Fit((), (), True, at)
     check_books(at)
-    offered = offers(question.pod.uid, nodes)
-    room = room_for(question.pod)
-    placements: list[Placement] = []
-    failed: list[Misfit] = []
-    for node in offered:
-        verdict = fit.place(node, question.ask, room)
-        if isinstance(verdict, Placement):
-            placements.append(verdict)
-        else:
-            failed.append(verdict)
-    best = fit.order_placements(placements, question.ask.node_policy)
-    return Fit(tuple(best[:limit]), tuple(failed) if verdicts else (), bool(best), at)
+    offer = fleet.current()
+    held = held_by(question.pod.uid)
+    instead = dict(offer.instead)
+    for name in {key.node for key in held}:
+        instead[name] = without(offer.node(name), held)
+    judged = offer.fleet.judge(
+        question.ask,
+        room_for(question.pod),
+        nodes,
+        limit=limit,
+        verdicts=verdicts,
+        instead=[node for name, node in instead.items() if nodes is None or name in nodes],
+    )
+    failed = judged.failed if verdicts else ()
+    return Fit(judged.candidates, failed, bool(judged.candidates), at)
 
 
 def simulate(question: Question, nodes: Sequence[devices.Node], *, at: datetime) -> Fit:
@@ -134,9 +137,12 @@ def simulate(question: Question, nodes: Sequence[devices.Node], *, at: datetime)
 def capacity(
     question: Question, *, nodes: Sequence[str] | None = None, at_most: int = MOST_PODS, at: datetime
 ) -> Capacity:
-    """How many more such pods fit, card by card, at most so many; nothing is stored."""
+    """How many more such pods fit, card by card, at most so many; nothing is stored.
+
+    One that asks for nothing is limited by nothing.
+    """
     if question.ask.is_empty:
-        return Capacity(0, (), at)
+        return Capacity(at_most, (), at)
     check_books(at)
     room = room_for(question.pod)
     by_node: list[tuple[str, int]] = []
@@ -168,9 +174,10 @@ def check_books(at: datetime) -> None:
 
 def offers(pod_uid: str, nodes: Sequence[str] | None) -> list[FitNode]:
     """The nodes to choose from, by name, without what the pod itself holds already (decision 28)."""
-    known = fleet.current()
-    names = sorted(known) if nodes is None else list(dict.fromkeys(nodes))
-    chosen = [known.get(name, FitNode(name)) for name in names]
+    offer = fleet.current()
+    known = models.Node.objects.filter(deleted=False).order_by("name").values_list("name", flat=True)
+    names = list(known if nodes is None else dict.fromkeys(nodes))
+    chosen = [offer.node(name) for name in names]
     held = held_by(pod_uid)
     return [without(node, held) for node in chosen] if len(held) else chosen
 

@@ -17,14 +17,28 @@ from django.db.models import Q, QuerySet
 from hamiacct import config, models, rows
 from hamiacct.accounting import mig
 from hamiacct.accounting.errors import UnreadableAnnotation
+from hamiacct.accounting.fleet import Fleet
 from hamiacct.accounting.mig import MIG_MODE, CardState, Tenant
 from hamiacct.accounting.offers import FitDevice, FitNode
 from hamiacct.accounting.vendors import CoresKind
 from hamiacct.accounting.words import ReservationState
 from hamiacct.kube import annotations as codec
+from hamiacct.queries.arrays import among
 
 MAX_TAIL_LINES = 20_000
 STANDING = tuple(state.value for state in ReservationState if state.stands)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The fleet at one moment, and the nodes that are judged as they are given instead."""
+
+    fleet: Fleet
+    instead: Mapping[str, FitNode]
+
+    def node(self, name: str) -> FitNode:
+        """A node as it is offered; one that is not known offers nothing."""
+        return self.instead.get(name) or self.fleet.node(name) or FitNode(name)
 
 
 @dataclass(slots=True)
@@ -33,75 +47,60 @@ class _Kept:
 
     ledger_seq: int = -1
     fleet_seq: int = -1
-    nodes: dict[str, FitNode] = field(default_factory=dict)
-    doubtful: set[str] = field(default_factory=set)
+    fleet: Fleet = field(default_factory=lambda: Fleet.of(()))
+    doubtful: frozenset[str] = frozenset()
 
 
 _kept = _Kept()
 _lock = threading.Lock()
 
 
-def current() -> Mapping[str, FitNode]:
-    """Every node that is known and not deleted, with its registered devices, by name. Not to be changed."""
+def current() -> Offer:
+    """Every node that is known and not deleted, with its registered devices and what is used of them."""
     with _lock:
         _bring_up_to_date(_kept)
-        if not _kept.doubtful:
-            return dict(_kept.nodes)
-        looked_at = load(_kept.doubtful)
-        return {**_kept.nodes, **{node.name: node for node in looked_at}}
+        fleet, doubtful = _kept.fleet, _kept.doubtful
+    return Offer(fleet, {node.name: node for node in load(doubtful)} if doubtful else {})
 
 
 def forget() -> None:
     """Drops what is kept, where the database itself was replaced."""
     with _lock:
         _kept.ledger_seq = _kept.fleet_seq = -1
-        _kept.nodes.clear()
-        _kept.doubtful.clear()
 
 
 def _bring_up_to_date(kept: _Kept) -> None:
     head = models.LedgerHead.objects.get()
     is_new = kept.ledger_seq < 0 or head.seq < kept.ledger_seq or head.fleet < kept.fleet_seq
     if is_new or head.seq - kept.ledger_seq > MAX_TAIL_LINES:
-        kept.nodes = {node.name: node for node in load(None)}
-        kept.doubtful = {node.name for node in kept.nodes.values() if _needs_pods(node)}
+        nodes = load(None)
+        kept.fleet = Fleet.of(nodes)
+        kept.doubtful = frozenset(node.name for node in nodes if _needs_pods(node))
     else:
         if head.fleet > kept.fleet_seq:
-            _reload_nodes(kept, kept.fleet_seq)
+            _reload_nodes(kept)
         if head.seq > kept.ledger_seq:
-            _reload_usage(kept, kept.ledger_seq)
+            _reload_usage(kept)
     kept.ledger_seq, kept.fleet_seq = head.seq, head.fleet
 
 
-def _reload_nodes(kept: _Kept, since: int) -> None:
-    changed = dict(models.Node.objects.filter(fleet_seq__gt=since).values_list("name", "deleted"))
-    fresh = {node.name: node for node in load([name for name, deleted in changed.items() if not deleted])}
-    for name in changed:
-        kept.nodes.pop(name, None)
-        kept.doubtful.discard(name)
-    kept.nodes.update(fresh)
-    kept.doubtful |= {node.name for node in fresh.values() if _needs_pods(node)}
+def _reload_nodes(kept: _Kept) -> None:
+    """The nodes whose inventory changed since, or that are gone."""
+    changed = dict(models.Node.objects.filter(fleet_seq__gt=kept.fleet_seq).values_list("name", "deleted"))
+    fresh = load([name for name, deleted in changed.items() if not deleted])
+    kept.fleet = kept.fleet.with_nodes(fresh, gone=changed.keys())
+    kept.doubtful = (kept.doubtful - changed.keys()) | {node.name for node in fresh if _needs_pods(node)}
 
 
-def _reload_usage(kept: _Kept, since: int) -> None:
-    lines = models.LedgerEntry.objects.filter(seq__gt=since).exclude(device="")
-    places = set(lines.order_by().values_list("node", "device").distinct())
-    by_node: dict[str, set[str]] = defaultdict(set)
-    for name, uuid in places:
-        if name in kept.nodes:
-            by_node[name].add(uuid)
-    if not by_node:
-        return
-    touched = models.Device.objects.filter(
-        node__in=by_node, uuid__in={uuid for uuids in by_node.values() for uuid in uuids}, registered=True
+def _reload_usage(kept: _Kept) -> None:
+    """What is used of the devices that the ledger speaks of since."""
+    lines = models.LedgerEntry.objects.filter(seq__gt=kept.ledger_seq).exclude(device="")
+    places = sorted(set(lines.order_by().values_list("node", "device").distinct()))
+    devices = list(among(models.Device.objects.filter(registered=True), ("node", "uuid"), places))
+    core_sets = _core_sets(devices)
+    kept.fleet, _ = kept.fleet.with_usage(
+        (row.node, row.uuid, rows.used_of(row, core_sets.get(row.pk, 0))) for row in devices
     )
-    found = list(touched)
-    core_sets = _core_sets(found)
-    fresh = {(row.node, row.uuid): rows.fit_device_of(row, core_sets.get(row.pk, 0)) for row in found}
-    for name in by_node:
-        node = kept.nodes[name]
-        devices = tuple(fresh.get((name, device.uuid), device) for device in node.devices)
-        kept.nodes[name] = replace(node, devices=devices)
 
 
 def load(names: Collection[str] | None, *, lock: bool = False) -> list[FitNode]:
