@@ -790,7 +790,7 @@ class _Walk:
         codes = self.codes(view, vendor, choice, sizes)
         ordered = choice.numa_bind or self.is_limited(vendor)
         if mig is not None:
-            doubtful: Flags = (mig if ordered else mig & (codes == PASSES)).any(axis=0)
+            doubtful = np.asarray((mig if ordered else mig & (codes == PASSES)).any(axis=0))
             self.defer(doubtful)
         taken: Flags | None = None
         if ordered:
