@@ -63,7 +63,7 @@ def case_devices(shown: Sequence[Mapping[str, Any]]) -> tuple[FitDevice, ...]:
     return tuple(
         FitDevice(
             uuid=one.get("id", f"d{place}"),
-            vendor=NVIDIA,
+            vendor=case_vendor(one.get("type", NVIDIA)),
             total=Amount(one.get("count", 0), one.get("totalmem", 0), one.get("totalcore", 0)),
             used=Amount(one.get("used", 0), one.get("usedmem", 0), one.get("usedcores", 0)),
             index=one.get("index", 0),
@@ -77,6 +77,13 @@ def case_devices(shown: Sequence[Mapping[str, Any]]) -> tuple[FitDevice, ...]:
         )
         for place, one in enumerate(shown)
     )
+
+
+def case_vendor(model: str) -> str:
+    """The vendor of a device that a case tells by its type alone; NVIDIA's where it names none."""
+    if model in BY_KEY:
+        return model
+    return max((key for key in BY_KEY if key.lower() in model.lower()), key=len, default=NVIDIA)
 
 
 def case_profiles(shown: Sequence[Mapping[str, Any]]) -> tuple[MigProfile, ...]:
@@ -115,7 +122,10 @@ def case_ask(case: Mapping[str, Any]) -> Ask:
     containers = [
         Container(place, name, kind) for place, (name, kind) in enumerate(case_containers(case["pod"]))
     ]
-    requests = [(case_request(shown),) if shown else () for shown in case["requests"]]
+    requests = [
+        tuple(case_request(one) for one in (shown if isinstance(shown, list) else [shown]) if one)
+        for shown in case["requests"]
+    ]
     annotations = dict(case.get("annotations", {}))
     annotations.setdefault("hami.io/gpu-scheduler-policy", case.get("gpuPolicyDefault", ""))
     return ask_of(containers, requests, annotations, VENDORS)

@@ -98,6 +98,11 @@ def test_the_best_of_several_nodes(case: Mapping[str, Any], expected: Any) -> No
         fit.place(FitNode(name, case_devices(devices)), ask) for name, devices in case["nodes"].items()
     ]
     placements = [verdict for verdict in verdicts if isinstance(verdict, fit.Placement)]
+    misfits = {one.node: one.message for one in verdicts if isinstance(one, fit.Misfit)}
+    assert misfits == expected.get("failedNodes", misfits)
+    if not expected.get("node"):
+        assert not placements
+        return
     best = fit.order_placements(placements, ask.node_policy)[0]
     assert best.node == expected["node"]
     [row] = best.allocations[NVIDIA].groups[-1]
@@ -161,6 +166,10 @@ def test_node_score(case: Mapping[str, Any], expected: Any) -> None:
 
 @pytest.mark.parametrize(("case", "expected"), cases.of_kind("device-order"))
 def test_device_order(case: Mapping[str, Any], expected: Any) -> None:
+    if "error" in expected:
+        with pytest.raises(Malformed, match=f"(?i){expected['error']}"):
+            policies.device_policy_of(case["policy"])
+        return
     policy = policies.device_policy_of(case["policy"])
 
     def rank(shown: Mapping[str, Any]) -> tuple[float, ...]:
@@ -174,7 +183,7 @@ def test_device_order(case: Mapping[str, Any], expected: Any) -> None:
 @pytest.mark.parametrize(("case", "expected"), cases.of_kind("node-order"))
 def test_node_order(case: Mapping[str, Any], expected: Any) -> None:
     if "error" in expected:
-        with pytest.raises(Malformed, match=expected["error"]):
+        with pytest.raises(Malformed, match=f"(?i){expected['error']}"):
             policies.node_policy_of(case["policy"])
         return
     ordered = policies.order_nodes(case["nodes"].items(), policies.node_policy_of(case["policy"]))
@@ -189,3 +198,11 @@ def test_texts_of_events(case: Mapping[str, Any], expected: Any) -> None:
         return
     text = reasons.success_text(case["chosen"], case["scores"].items(), case["requestedNodes"])
     assert text == expected["message"]
+
+
+def test_nodes_in_the_texts_of_events_are_sorted() -> None:
+    text = reasons.success_text("b", [("b", 1.0), ("a", 2.345)], 3)
+    assert text == "find fit node(b), 1 nodes not fit, 2 nodes fit(a:2.35,b:1.00)"
+    assert reasons.by_reason(
+        {"n2": "1/1 CardCordoned", "n1": "1/2 CardCordoned", "n3": "node unregistered"}
+    ) == {"CardCordoned": ("n1", "n2")}

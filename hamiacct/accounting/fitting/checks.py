@@ -55,11 +55,10 @@ def uncordoned(look: Look) -> Reason | None:
 
 
 def of_type(look: Look) -> Reason | None:
-    """3: type selectors and mode. That the vendor is the asked one is how candidates were chosen."""
+    """3: type selectors, mode, and the vendor that was asked."""
     choice = look.scene.choice
-    if choice.allows_type(look.device.model) and choice.allows_mode(look.device.mode):
-        return None
-    return Reason.TYPE
+    chosen = choice.allows_type(look.device.model) and choice.allows_mode(look.device.mode)
+    return None if chosen and look.device.vendor == look.scene.request.vendor else Reason.TYPE
 
 
 def of_uuid(look: Look) -> Reason | None:
