@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, ClassVar
 
 from django.conf import settings
@@ -83,6 +85,55 @@ class WebhookAuthentication(TokenAuthentication):
         return presented
 
 
+EXTENDED = "kube-scheduler"
+
+
+class ExtenderAuthentication(TokenAuthentication):
+    """kube-scheduler: by token, by certificate, from loopback, or by nothing, as HAMIACCT_EXTENDER_AUTH says.
+
+    It sends extenders no bearer token; what it can do is user and password in `urlPrefix`, and then the
+    password is the token.
+    """
+
+    def authenticate(self, request: Request) -> tuple[Caller, None] | None:
+        """The caller; None where nothing was presented."""
+        mode = settings.HAMIACCT.extender_auth
+        if mode == "token":
+            password = _basic_password(request.headers.get("Authorization", ""))
+            return (_caller_of(password), None) if password else super().authenticate(request)
+        if mode == "cert" and not request._request.is_secure():
+            raise AuthenticationFailed("a client certificate is needed, on the listener that asks for one")
+        if mode == "loopback" and not _is_loopback(request.META.get("REMOTE_ADDR", "")):
+            raise AuthenticationFailed("only a process on the same machine may call this")
+        return Caller(EXTENDED, Role.SCHEDULER), None
+
+    def authenticate_header(self, request: Request) -> str:
+        """The challenges of a 401."""
+        return f'{CHALLENGE}, Basic realm="hamiacct"'
+
+
+def _basic_password(header: str) -> str:
+    """The password of basic authentication; "" where the header is none."""
+    scheme, _, encoded = header.strip().partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        pair = base64.b64decode(encoded.strip(), validate=True)
+    except ValueError:
+        return ""
+    return pair.partition(b":")[2].decode("utf-8", "surrogateescape")
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether the peer is this machine; its address, never what a header says of it."""
+    try:
+        peer = ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(peer, "ipv4_mapped", None)
+    return peer.is_loopback or (mapped is not None and mapped.is_loopback)
+
+
 def _caller_of(plain: str) -> Caller:
     bootstrap = settings.HAMIACCT.bootstrap_token
     if bootstrap and hmac.compare_digest(_bytes(plain), _bytes(bootstrap)):
@@ -145,6 +196,13 @@ class WebhookScheme(BearerScheme):
 
     target_class = "api.auth.WebhookAuthentication"
     name = "webhook"
+
+
+class ExtenderScheme(BearerScheme):
+    """The same token, in the header or as the password of basic authentication."""
+
+    target_class = "api.auth.ExtenderAuthentication"
+    name = "extender"
 
 
 class SessionScheme(OpenApiAuthenticationExtension):

@@ -25,7 +25,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from api import bodies, errors
-from api.auth import SCHEDULERS
+from api.auth import SCHEDULERS, ExtenderAuthentication
 from api.endpoint import Endpoint
 from hamiacct import config
 from hamiacct.accounting.binding import Binding
@@ -95,6 +95,7 @@ class Asked:
 class Bind(Endpoint):
     """POST /extender/bind"""
 
+    authentication_classes = (ExtenderAuthentication,)
     callers = {"POST": SCHEDULERS}
 
     @extend_schema(

@@ -44,6 +44,8 @@ TABLE: Mapping[type[BaseException], problems.Problem] = {
     errors.Malformed: problems.MALFORMED,
     errors.NotFound: problems.NOT_FOUND,
     errors.Conflict: problems.CONFLICT,
+    errors.NoRoom: problems.INSUFFICIENT_CAPACITY,
+    errors.QuotaExceeded: problems.QUOTA_EXCEEDED,
     errors.SnapshotRefused: problems.SNAPSHOT_REFUSED,
     errors.Unavailable: problems.UNAVAILABLE,
     BadRequest: problems.MALFORMED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.utils import extend_schema
@@ -149,7 +150,7 @@ class Explain(Endpoint):
         return Response(manifest_answer(found))
 
 
-def pod_asked_about(manifest: dict[str, Any]) -> pods.Pod:
+def pod_asked_about(manifest: Mapping[str, Any]) -> pods.Pod:
     """The pod of a manifest. One that does not exist yet may lack what only the apiserver gives: a name."""
     metadata = manifest.get("metadata") or {}
     if isinstance(metadata, dict) and not metadata.get("name"):

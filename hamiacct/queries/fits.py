@@ -46,11 +46,16 @@ class Fit:
     @property
     def reasons(self) -> dict[str, list[str]]:
         """The failed nodes, by each of their reasons."""
-        by_reason: dict[str, list[str]] = defaultdict(list)
-        for misfit in self.failed:
-            for reason in misfit.reasons:
-                by_reason[reason].append(misfit.node)
-        return {reason: sorted(by_reason[reason]) for reason in sorted(by_reason)}
+        return reasons_of(self.failed)
+
+
+def reasons_of(failed: Iterable[Misfit]) -> dict[str, list[str]]:
+    """The nodes that refused, by each of their reasons."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for misfit in failed:
+        for reason in misfit.reasons:
+            by_reason[reason].append(misfit.node)
+    return {reason: sorted(by_reason[reason]) for reason in sorted(by_reason)}
 
 
 @dataclass(frozen=True, slots=True)

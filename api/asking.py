@@ -1,0 +1,114 @@
+"""What questions about pods share: their bodies, the pod in them, and how a refusal is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from api import afterwards, bodies
+from api.explain import pod_asked_about
+from hamiacct.accounting import pods
+from hamiacct.accounting.errors import Malformed
+from hamiacct.accounting.fit import Misfit
+from hamiacct.accounting.policies import device_policy_of, node_policy_of
+from hamiacct.accounting.words import Question, Refusal
+from hamiacct.kube.annotations import MAX_NAME
+from hamiacct.operations import decisions
+from hamiacct.queries import fits
+
+MAX_BODY_BYTES = 8 * bodies.MIB
+MAX_NODES = 20_000
+
+
+class PodQuestionSerializer(serializers.Serializer[Any]):
+    """A pod, and the nodes that come into question."""
+
+    pod = serializers.DictField(help_text="A Pod, as Kubernetes writes it.")
+    nodes = serializers.ListField(
+        child=serializers.CharField(max_length=MAX_NAME),
+        required=False,
+        allow_null=True,
+        max_length=MAX_NODES,
+        help_text="Only these; every node without.",
+    )
+
+
+def asked_in(request: Request, form: type[serializers.Serializer[Any]]) -> dict[str, Any]:
+    """What the body says, by the form's fields. Every fault at once, as problems of the framework."""
+    bodies.media_type(request._request, bodies.JSON)
+    document = bodies.parsed(bodies.read(request._request, MAX_BODY_BYTES))
+    if not isinstance(document, dict):
+        raise Malformed("the body must be an object", "/")
+    read = form(data=document)
+    read.is_valid(raise_exception=True)
+    found: dict[str, Any] = read.validated_data
+    return found
+
+
+def pod_in(manifest: dict[str, Any]) -> pods.Pod:
+    """The pod of a body's manifest. Malformed with a pointer into the body."""
+    try:
+        return pod_asked_about(manifest)
+    except Malformed as error:
+        raise Malformed(error.detail, f"/pod{error.pointer}") from error
+
+
+def question_in(
+    pod: pods.Pod, *, node_policy: str | None = None, gpu_policy: str | None = None
+) -> fits.Question:
+    """The question that a body's pod is. Malformed with a pointer to what of it nobody can read."""
+    for field, text, read in (
+        ("node_policy", node_policy, node_policy_of),
+        ("gpu_policy", gpu_policy, device_policy_of),
+    ):
+        try:
+            read(text)
+        except Malformed as error:
+            raise Malformed(error.detail, f"/{field}") from error
+    try:
+        return fits.question_of(pod, node_policy=node_policy, gpu_policy=gpu_policy)
+    except Malformed as error:
+        raise Malformed(error.detail, f"/pod{error.pointer}") from error
+
+
+# --- refusals --------------------------------------------------------------------------------------
+
+
+def keep(
+    question: Question,
+    verdict: Refusal,
+    pod: pods.Pod,
+    *,
+    message: str,
+    reasons: Mapping[str, Sequence[str]] | None = None,
+    checks: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Has a refusal stored once it was answered."""
+    afterwards.do(
+        partial(
+            decisions.record,
+            question,
+            verdict,
+            namespace=pod.namespace,
+            pod=pod.name,
+            pod_uid=pod.uid,
+            message=message,
+            reasons=reasons,
+            checks=checks,
+            at=timezone.now(),
+        )
+    )
+
+
+def in_one_text(failed: Iterable[Misfit]) -> str:
+    """Why no node takes a pod: every message, and the nodes that gave it."""
+    nodes: dict[str, list[str]] = {}
+    for misfit in failed:
+        nodes.setdefault(misfit.message, []).append(misfit.node)
+    told = [f"{message} ({', '.join(sorted(nodes[message]))})" for message in sorted(nodes)]
+    return f"no node takes the pod: {'; '.join(told) or 'there is none to ask'}"
