@@ -35,6 +35,18 @@ Manifest = dict[str, Any]
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
 
+# What lightkube raises about a kubeconfig, depending on its content: it reads most of it unlooked at.
+UNUSABLE = (
+    ConfigError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    OSError,
+    msgspec.MsgspecError,
+    yaml.YAMLError,
+)
+
 MERGE_PATCH = "application/merge-patch+json"
 FIELD_MANAGER = "hamiacct"
 
@@ -182,13 +194,5 @@ def _connected(kubeconfig: Path | None, written: int) -> Client:
         chosen = found.get()
         assert chosen is not None  # without a context it raises
         return Client(client_adapter.Client(chosen._replace(user=chosen.user or User()), parameters))
-    except (
-        ConfigError,
-        KeyError,
-        TypeError,
-        ValueError,
-        OSError,
-        msgspec.MsgspecError,
-        yaml.YAMLError,
-    ) as it:
+    except UNUSABLE as it:
         raise Unavailable(f"{kubeconfig or 'the service account'} cannot be used: {it!r}") from it

@@ -1,0 +1,952 @@
+"""Bind: the answer is the API server's, and after a failure nothing of the attempt is left (decision 30)."""
+
+import dataclasses
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from rest_framework.test import APIClient
+
+from api import bind
+from hamiacct import config, models, server, tasks
+from hamiacct.accounting.words import Role
+from hamiacct.kube import manifests, patches
+from hamiacct.operations import audit, inbox, reservations, snapshots
+from hamiacct.queries import fits, fleet, holds
+from tests import cases, watch
+from tests.kubeapi.server import ApiServer, Fault
+
+MUTEX = "hami.io/mutex.lock"
+OURS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ,team-a,p")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+NODE = ("PATCH", "/nodes/n1")
+POD = ("PATCH", "/pods/p")
+BINDING = ("POST", "/binding")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_fleet() -> Iterator[None]:
+    fleet.forget()
+    yield
+    fleet.forget()
+
+
+@pytest.fixture
+def cluster() -> Iterator[ApiServer]:
+    with ApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+def world(cluster: ApiServer, api: APIClient, db: None, settings: Any, tmp_path: Path) -> "World":
+    """A cluster of one node with two cards, in scheduler mode."""
+    settings.HAMIACCT = dataclasses.replace(
+        settings.HAMIACCT,
+        scheduler_mode=True,
+        kubeconfig=cluster.kubeconfig(tmp_path),
+        bind_lock_wait_seconds=0.0,
+    )
+    world = World(cluster, api)
+    world.add_node("n1", watch.card("GPU-a"), watch.card("GPU-b"))
+    return world
+
+
+class World:
+    """The cluster, the service, and what a test looks at in both."""
+
+    def __init__(self, cluster: ApiServer, client: APIClient) -> None:
+        self.cluster = cluster
+        self.client = client
+
+    def add_node(self, name: str, *cards: dict[str, Any], **more: Any) -> None:
+        manifest = {**watch.node(name, *cards), **more}
+        self.cluster.create(manifest)
+        tell(manifest)
+
+    def add_pod(self, name: str = "p", *, inits: int = 0, hold: bool = True, **limits: str) -> dict[str, Any]:
+        """An unbound pod in the cluster, and a hold for it. Its first container asks, be it an init."""
+        asked = limits or {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
+        containers = [{"name": f"c{number}", "resources": {}} for number in range(inits + 1)]
+        containers[0]["resources"] = {"limits": asked}
+        spec = {"initContainers": containers[:inits], "containers": containers[inits:]}
+        metadata = {
+            "name": name,
+            "namespace": "team-a",
+            "uid": f"uid-{name}",
+            "annotations": {"mine": "kept"},
+        }
+        manifest = self.cluster.create({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {}})
+        if hold:
+            self.hold(name)
+        return manifest
+
+    def hold(self, name: str = "p", node: str = "n1") -> reservations.Held:
+        question = fits.question_of(manifests.pod_from_manifest(self.pod(name), config.vendors()))
+        return reservations.reserve(question, nodes=[node], ttl_seconds=900, at=NOW)
+
+    def bind(self, name: str = "p", node: str = "n1", **more: str) -> str:
+        """The Error."""
+        body = {"PodName": name, "PodNamespace": "team-a", "PodUID": f"uid-{name}", "Node": node, **more}
+        answer = self.client.post("/extender/bind", body)
+        assert answer.status_code == 200
+        assert set(answer.json()) == {"Error"}
+        error: str = answer.json()["Error"]
+        return error
+
+    def pod(self, name: str = "p") -> dict[str, Any]:
+        return self.cluster.get("Pod", name, "team-a")
+
+    def lock(self, node: str = "n1", key: str = MUTEX) -> str | None:
+        text: str | None = self.cluster.get("Node", node)["metadata"]["annotations"].get(key)
+        return text
+
+    def set_lock(self, text: str | None, node: str = "n1", key: str = MUTEX) -> None:
+        self.cluster.change("Node", node, {"metadata": {"annotations": {key: text}}})
+
+    def state(self, name: str = "p") -> str | None:
+        found = models.Reservation.objects.filter(pod_uid=f"uid-{name}").first()
+        return found.state if found else None
+
+    def events(self) -> list[tuple[str, str, str]]:
+        found = [item for (kind, *_), item in self.cluster.store.objects.items() if kind == "Event"]
+        return [(one["type"], one["reason"], one["message"]) for one in found]
+
+    # --- what must be true afterwards
+
+    def is_bound(self, name: str = "p", node: str = "n1", lock: re.Pattern[str] | None = OURS) -> None:
+        pod = self.pod(name)
+        assert pod["spec"]["nodeName"] == node
+        told = pod["metadata"]["annotations"]
+        assert told["hami.io/vgpu-node"] == node
+        assert told["hami.io/bind-phase"] == "allocating"
+        assert self.state(name) == "bound"
+        if lock is not None:
+            assert lock.fullmatch(self.lock(node) or "")
+        self.books_agree()
+        # The pod's own event says the same, and the hold has done its work.
+        tell(pod)
+        assert self.state(name) == "confirmed"
+        assert not models.Finding.objects.filter(code="placement-differs").exists()
+        self.books_agree()
+
+    def is_untouched(self, state: str, name: str = "p", lock: str | None = None) -> None:
+        """Not bound, nothing of a placement on the pod, no lock but the one that was there before."""
+        pod = self.pod(name)
+        assert "nodeName" not in pod["spec"]
+        assert pod["metadata"]["annotations"] == {"mine": "kept"}
+        assert not pod["metadata"].get("labels")
+        assert self.lock() == lock
+        assert self.state(name) == state
+        used = sum(models.Device.objects.values_list("memory_mib_used", flat=True))
+        assert used == (3000 if state == "held" else 0)
+        self.books_agree()
+
+    def books_agree(self) -> None:
+        assert audit.audit().discrepancies == ()
+
+
+def tell(*objects: dict[str, Any]) -> None:
+    """The books hear of these."""
+    receipt = inbox.receive([watch.event(one) for one in objects], at=NOW)
+    assert not receipt.rejected
+    inbox.settle([event_id for _, event_id in receipt.stored], at=NOW)
+    snapshots.declare_complete(at=NOW)
+
+
+def seconds_ago(seconds: int, holder: str = "") -> str:
+    time = (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{time},{holder}" if holder else time
+
+
+# --- the cases -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_cluster", [True, False], ids=["with a cluster", "without one"])
+@pytest.mark.parametrize(("given", "expected"), cases.of_kind("extender-bind"))
+def test_case(
+    world: World,
+    settings: Any,
+    given: dict[str, Any],
+    expected: dict[str, Any],
+    with_cluster: bool,
+) -> None:
+    world.add_node("n-1", watch.card("GPU-c"))
+    body = given["body"]
+    world.add_pod(hold=False)
+    world.cluster.change("Pod", "p", {"metadata": {"uid": body["PodUID"]}}, "team-a")
+    assert given["reservationBefore"]
+    world.hold(node="n-1")
+    if given.get("nodeLockedByOther"):
+        world.add_pod("other", hold=False)
+        world.set_lock(seconds_ago(1, "team-a,other"), "n-1")
+    if not with_cluster:
+        settings.HAMIACCT = dataclasses.replace(settings.HAMIACCT, kubeconfig=None)
+    answer = world.client.post("/extender/bind", body)
+    assert answer.status_code == expected["status"]
+    assert bool(answer.json()["Error"]) is expected["errorNotEmpty"]
+    is_kept = cases.correct(expected["reservationAfter"]) is not False
+    state = models.Reservation.objects.get(pod_uid=body["PodUID"]).state
+    assert state == ("held" if is_kept else "released")
+    reservations.expire(at=datetime.now(UTC) + timedelta(seconds=901))
+    assert models.Reservation.objects.get(pod_uid=body["PodUID"]).state in ("expired", "released")
+    world.books_agree()
+
+
+# --- what a bind writes --------------------------------------------------------------------------
+
+
+def test_a_bound_pod_carries_its_placement_and_the_node_its_lock(world: World) -> None:
+    world.add_pod()
+    assert world.bind() == ""
+    metadata = world.pod()["metadata"]
+    (uuid,) = models.UsageEntry.objects.values_list("device__uuid", flat=True)
+    told = metadata["annotations"]
+    text = f"{uuid},NVIDIA,3000,0:;"
+    assert told.pop("hami.io/vgpu-time") == told.pop("hami.io/bind-time")
+    assert told == {
+        "mine": "kept",
+        "hami.io/vgpu-node": "n1",
+        "hami.io/vgpu-devices-allocated": text,
+        "hami.io/vgpu-devices-to-allocate": text,
+        "hami.io/bind-phase": "allocating",
+    }
+    assert metadata["labels"] == {"hami.io/vgpu-node": "n1"}
+    assert world.events() == [("Normal", "BindingSucceed", "Successfully binding node [n1] to team-a/p")]
+    world.is_bound()
+
+
+def test_the_steps_are_in_order_and_each_is_sent_once(world: World) -> None:
+    world.add_pod()
+    world.cluster.calls.clear()
+    assert world.bind() == ""
+    pod, node = "/api/v1/namespaces/team-a/pods/p", "/api/v1/nodes/n1"
+    assert world.cluster.calls == [
+        ("GET", pod),
+        ("GET", node),
+        ("GET", node),
+        ("PATCH", node),
+        ("PATCH", pod),
+        ("POST", f"{pod}/binding"),
+        ("POST", "/api/v1/namespaces/team-a/events"),
+    ]
+
+
+def test_an_init_container_alone_needs_the_lock(world: World) -> None:
+    world.add_pod(inits=1)
+    assert world.bind() == ""
+    world.is_bound()
+
+
+def test_a_lock_may_be_a_time_alone(world: World) -> None:
+    capacity = {"cambricon.com/mlu.smlu.vcore": "100", "cambricon.com/mlu.smlu.vmemory": "80"}
+    world.add_node("n2", status={"allocatable": capacity, "capacity": capacity})
+    asked = {"cambricon.com/vmlu": "1", "cambricon.com/mlu.smlu.vmemory": "4"}
+    world.add_pod(hold=False, **asked)
+    world.hold(node="n2")
+    assert world.bind(node="n2") == ""
+    assert world.lock("n2") is None
+    datetime.fromisoformat(world.lock("n2", "cambricon.com/dsmlu.lock") or "")
+    world.is_bound(node="n2", lock=None)
+
+
+def test_a_vendor_without_a_lock_needs_none(world: World) -> None:
+    capacity = {"metax-tech.com/gpu": "2"}
+    world.add_node("n2", status={"allocatable": capacity, "capacity": capacity})
+    world.add_pod(hold=False, **{"metax-tech.com/gpu": "1"})
+    world.hold(node="n2")
+    world.set_lock(seconds_ago(1), "n2")
+    assert world.bind(node="n2") == ""
+    world.is_bound(node="n2", lock=None)
+
+
+def test_what_an_earlier_placement_left_is_removed(world: World) -> None:
+    world.add_pod()
+    left = {
+        "hami.io/dcu-devices-allocated": "DCU-1,DCU,100,10:;",
+        "hami.io/vgpu-mig-allocations": "[]",
+        "hami.io/bind-phase": "failed",
+    }
+    world.cluster.change("Pod", "p", {"metadata": {"annotations": left}}, "team-a")
+    assert world.bind() == ""
+    told = world.pod()["metadata"]["annotations"]
+    assert told["mine"] == "kept"
+    assert not {"hami.io/dcu-devices-allocated", "hami.io/vgpu-mig-allocations"} & told.keys()
+    world.is_bound()
+
+
+def test_a_node_name_too_long_for_a_label_is_an_annotation_alone(world: World) -> None:
+    name = "n" * 64
+    world.add_node(name, watch.card("GPU-c"))
+    world.add_pod(hold=False)
+    world.hold(node=name)
+    assert world.bind(node=name) == ""
+    assert not world.pod()["metadata"].get("labels")
+    assert models.Finding.objects.filter(code="label-too-long", uid="uid-p").exists()
+    world.is_bound(node=name)
+    assert models.Finding.objects.filter(code="label-too-long", uid="uid-p").exists()
+
+
+def test_a_pod_that_asks_for_nothing_is_bound_and_no_more(world: World) -> None:
+    world.add_pod(hold=False, cpu="1")
+    assert world.bind() == ""
+    assert world.pod()["spec"]["nodeName"] == "n1"
+    assert world.pod()["metadata"]["annotations"] == {"mine": "kept"}
+    assert world.lock() is None
+    assert world.state() is None
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.FAILED_AFTER])
+def test_of_a_pod_that_asks_for_nothing_a_lost_answer_is_looked_up_too(world: World, fault: Fault) -> None:
+    world.add_pod(hold=False, cpu="1")
+    world.cluster.fail(*BINDING, fault)
+    assert world.bind() == ""
+    assert world.pod()["spec"]["nodeName"] == "n1"
+
+
+# --- the lock of the node ------------------------------------------------------------------------
+
+
+HOLDERS: dict[str, dict[str, Any]] = {
+    "running": {"status": {"phase": "Running"}},
+    "allocating": {"metadata": {"annotations": {"hami.io/bind-phase": "allocating"}}},
+    "finished": {"status": {"phase": "Succeeded"}},
+    "failed": {"status": {"phase": "Failed"}},
+    "allocated": {"metadata": {"annotations": {"hami.io/bind-phase": "success"}}},
+    "not allocated": {"metadata": {"annotations": {"hami.io/bind-phase": "failed"}}},
+}
+
+
+@pytest.mark.parametrize("holder", ["running", "allocating"])
+def test_a_living_pod_keeps_its_lock_and_the_hold_waits(world: World, holder: str) -> None:
+    world.add_pod()
+    world.add_pod("other", hold=False)
+    world.cluster.change("Pod", "other", HOLDERS[holder], "team-a")
+    lock = seconds_ago(290, "team-a,other")
+    world.set_lock(lock)
+    expires = models.Reservation.objects.get().expires_at
+    assert "is held by team-a/other" in world.bind()
+    world.is_untouched("held", lock=lock)
+    assert models.Reservation.objects.get().expires_at == expires
+    assert world.events()[0][:2] == ("Warning", "BindingFailed")
+    decision = models.Decision.objects.get()
+    assert (decision.question, decision.verdict, decision.pod_uid) == ("bind", "refused", "uid-p")
+    # When the other is through, the same hold is bound.
+    world.set_lock(None)
+    assert world.bind() == ""
+    world.is_bound()
+
+
+@pytest.mark.parametrize("holder", ["finished", "failed", "allocated", "not allocated"])
+def test_a_pod_that_needs_it_no_more_loses_its_lock(world: World, holder: str) -> None:
+    world.add_pod()
+    world.add_pod("other", hold=False)
+    world.cluster.change("Pod", "other", HOLDERS[holder], "team-a")
+    world.set_lock(seconds_ago(1, "team-a,other"))
+    assert world.bind() == ""
+    world.is_bound()
+
+
+@pytest.mark.parametrize(
+    "lock",
+    [
+        pytest.param(seconds_ago(1, "team-a,gone"), id="of a pod that is gone"),
+        pytest.param(seconds_ago(1, "../../nodes,n1"), id="of what can be no pod"),
+        pytest.param(seconds_ago(301, "team-a,other"), id="expired"),
+        pytest.param(seconds_ago(301), id="expired, nobody's"),
+        pytest.param(seconds_ago(1, "team-a,p"), id="our own"),
+    ],
+)
+def test_a_lock_that_nobody_holds_is_taken_over(world: World, lock: str) -> None:
+    world.add_pod()
+    world.add_pod("other", hold=False)
+    world.set_lock(lock)
+    assert world.bind() == ""
+    world.is_bound()
+    assert world.lock() != lock
+
+
+@pytest.mark.parametrize(
+    "lock", [seconds_ago(1), "nonsense", "", seconds_ago(1, "team-a"), seconds_ago(900).replace("Z", "")]
+)
+def test_a_lock_of_nobody_knows_whom_is_left_alone(world: World, lock: str) -> None:
+    world.add_pod()
+    world.set_lock(lock)
+    assert MUTEX in world.bind()
+    world.is_untouched("held", lock=lock)
+
+
+def test_a_lock_that_is_given_back_in_time_is_waited_for(world: World, settings: Any) -> None:
+    settings.HAMIACCT = dataclasses.replace(settings.HAMIACCT, bind_lock_wait_seconds=30.0)
+    world.add_pod()
+    world.add_pod("other", hold=False)
+    world.set_lock(seconds_ago(1, "team-a,other"))
+    looks = []
+
+    def give_back_at_the_third_look(method: str, path: str) -> None:
+        if (method, path) == ("GET", "/api/v1/namespaces/team-a/pods/other"):
+            looks.append(path)
+            if len(looks) == 3:
+                world.set_lock(None)
+
+    world.cluster.before = give_back_at_the_third_look
+    assert world.bind() == ""
+    assert len(looks) == 3
+    world.is_bound()
+
+
+def test_a_node_that_changes_between_look_and_patch_is_looked_at_again(world: World, settings: Any) -> None:
+    settings.HAMIACCT = dataclasses.replace(settings.HAMIACCT, bind_lock_wait_seconds=30.0)
+    world.add_pod()
+    world.cluster.fail(*NODE, Fault.CONFLICT, times=2)
+    assert world.bind() == ""
+    world.is_bound()
+
+
+def test_a_lock_that_another_takes_between_look_and_patch_is_his(world: World) -> None:
+    world.add_pod()
+    world.add_pod("other", hold=False)
+    lock = seconds_ago(1, "team-a,other")
+
+    def be_faster(method: str, path: str) -> None:
+        if method == "PATCH":
+            world.set_lock(lock)
+
+    world.cluster.before = be_faster
+    assert "changed just now" in world.bind()
+    world.is_untouched("held", lock=lock)
+
+
+def test_of_two_locks_the_first_is_given_back_when_the_second_is_held(world: World) -> None:
+    capacity = {"cambricon.com/mlu.smlu.vcore": "100", "cambricon.com/mlu.smlu.vmemory": "80"}
+    world.add_node("n2", watch.card("GPU-c"), status={"allocatable": capacity, "capacity": capacity})
+    asked = {"cambricon.com/vmlu": "1", "cambricon.com/mlu.smlu.vmemory": "4", "nvidia.com/gpu": "1"}
+    world.add_pod(hold=False, **asked)
+    world.hold(node="n2")
+    lock = seconds_ago(1)
+    world.set_lock(lock, "n2")
+    assert MUTEX in world.bind(node="n2")
+    assert world.lock("n2") == lock
+    assert world.lock("n2", "cambricon.com/dsmlu.lock") is None
+    assert world.state() == "held"
+    world.books_agree()
+
+
+# --- the API server fails ------------------------------------------------------------------------
+
+
+NOT_DONE = [fault for fault in Fault if not fault.is_done]
+DONE = [fault for fault in Fault if fault.is_done]
+
+
+@pytest.mark.parametrize("fault", NOT_DONE)
+@pytest.mark.parametrize("step", [POD, BINDING], ids=["placement", "binding"])
+def test_a_step_that_fails_is_undone_and_so_are_those_before(
+    world: World, step: tuple[str, str], fault: Fault
+) -> None:
+    world.add_pod()
+    world.cluster.fail(*step, fault)
+    assert world.bind() != ""
+    world.is_untouched("released")
+    # And the next attempt finds nothing in its way.
+    assert world.bind() == ""
+    world.is_bound()
+
+
+@pytest.mark.parametrize("fault", [fault for fault in NOT_DONE if fault is not Fault.CONFLICT])
+def test_a_lock_that_cannot_be_taken_ends_the_attempt(world: World, fault: Fault) -> None:
+    world.add_pod()
+    world.cluster.fail(*NODE, fault)
+    assert world.bind() != ""
+    world.is_untouched("released")
+
+
+@pytest.mark.parametrize("fault", DONE)
+@pytest.mark.parametrize("step", [NODE, POD, BINDING], ids=["lock", "placement", "binding"])
+def test_a_step_whose_answer_is_lost_is_looked_up(world: World, step: tuple[str, str], fault: Fault) -> None:
+    world.add_pod()
+    world.cluster.fail(*step, fault)
+    assert world.bind() == ""
+    world.is_bound()
+
+
+@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("path", ["/pods/p", "/nodes/n1"])
+def test_without_a_look_nothing_is_begun(world: World, path: str, fault: Fault) -> None:
+    world.add_pod()
+    world.cluster.fail("GET", path, fault)
+    assert world.bind() != ""
+    world.is_untouched("held")
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.FAILED_AFTER, Fault.CUT_BEFORE, Fault.CONFLICT])
+@pytest.mark.parametrize("step", [POD, NODE], ids=["placement", "lock"])
+def test_an_undo_whose_answer_is_lost_is_looked_up_too(
+    world: World, step: tuple[str, str], fault: Fault
+) -> None:
+    world.add_pod()
+    world.cluster.fail(*BINDING, Fault.FAILED_BEFORE)
+
+    def fail_the_undo(method: str, path: str) -> None:
+        if method == "POST" and path.endswith("/binding"):
+            world.cluster.fail(*step, fault)
+
+    world.cluster.before = fail_the_undo
+    assert world.bind() != ""
+    world.is_untouched("released")
+
+
+def test_a_binding_that_comes_through_during_the_undo_stands(world: World) -> None:
+    world.add_pod()
+    world.cluster.fail(*BINDING, Fault.CUT_BEFORE)
+    patched = []
+
+    def come_late(method: str, path: str) -> None:
+        if (method, path[-7:]) == ("PATCH", "/pods/p"):
+            patched.append(path)
+            if len(patched) == 2:  # the undo, after its look
+                world.cluster.change("Pod", "p", {"spec": {"nodeName": "n1"}}, "team-a")
+
+    world.cluster.before = come_late
+    assert world.bind() == ""
+    world.is_bound()
+
+
+def test_after_an_undo_a_late_binding_is_refused(world: World) -> None:
+    world.add_pod()
+    sent: list[dict[str, Any]] = []
+
+    def take_note(method: str, path: str) -> None:
+        if path.endswith("/binding"):
+            sent.append(world.pod()["metadata"])
+
+    world.cluster.before = take_note
+    world.cluster.fail(*BINDING, Fault.CUT_BEFORE)
+    assert world.bind() != ""
+    assert sent[0]["resourceVersion"] != world.pod()["metadata"]["resourceVersion"]
+    world.is_untouched("released")
+
+
+def test_a_placement_that_another_wrote_meanwhile_is_left_alone(world: World) -> None:
+    world.add_pod()
+    theirs = {
+        "hami.io/vgpu-node": "n9",
+        "hami.io/vgpu-time": "1",
+        "hami.io/vgpu-devices-allocated": "X,Y,1,1:;",
+    }
+
+    def write_over_it(method: str, path: str) -> None:
+        if path.endswith("/binding"):
+            world.cluster.change("Pod", "p", {"metadata": {"annotations": theirs}}, "team-a")
+
+    world.cluster.before = write_over_it
+    assert "409" in world.bind()
+    told = world.pod()["metadata"]["annotations"]
+    assert {key: told[key] for key in theirs} == theirs
+    assert world.lock() is None
+    assert world.state() == "released"
+    world.books_agree()
+
+
+def test_a_pod_that_another_binds_elsewhere_keeps_nothing_of_ours(world: World) -> None:
+    world.add_pod()
+
+    def bind_elsewhere(method: str, path: str) -> None:
+        if path.endswith("/binding"):
+            world.cluster.change("Pod", "p", {"spec": {"nodeName": "n9"}}, "team-a")
+
+    world.cluster.before = bind_elsewhere
+    assert world.bind() != ""
+    assert world.pod()["metadata"]["annotations"] == {"mine": "kept"}
+    assert world.lock() is None
+    assert world.state() == "released"
+    world.books_agree()
+
+
+def test_a_pod_that_is_deleted_meanwhile_leaves_no_lock(world: World) -> None:
+    world.add_pod()
+
+    def delete(method: str, path: str) -> None:
+        if path.endswith("/binding"):
+            world.cluster.delete("Pod", "p", "team-a")
+
+    world.cluster.before = delete
+    assert world.bind() != ""
+    assert world.lock() is None
+    assert world.state() == "released"
+    world.books_agree()
+
+
+# --- what cannot be told in the request ----------------------------------------------------------
+
+
+def fail_from_the_binding_on(world: World, fault: Fault) -> None:
+    """The Binding meets the fault, and after that the API server answers nothing."""
+    world.cluster.fail(*BINDING, fault)
+
+    def go_away(method: str, path: str) -> None:
+        if path.endswith("/binding"):
+            world.cluster.fail("GET", "", Fault.CUT_BEFORE, times=100)
+            world.cluster.fail("PATCH", "", Fault.CUT_BEFORE, times=100)
+
+    world.cluster.before = go_away
+
+
+def come_back(world: World) -> None:
+    world.cluster.before = lambda method, path: None
+    world.cluster._faults.clear()
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.CUT_BEFORE])
+def test_beat_settles_what_could_not_be_told(
+    world: World, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    world.add_pod()
+    fail_from_the_binding_on(world, fault)
+    assert "cannot be told" in world.bind()
+    assert world.state() == "binding"
+    world.books_agree()
+    assert tasks.settle_bindings() == 0, "it is given a minute"
+    monkeypatch.setattr(holds, "LEFT_OVER_SECONDS", 0)
+    assert tasks.settle_bindings() == 0, "the API server is still away"
+    assert world.state() == "binding"
+    come_back(world)
+    assert tasks.settle_bindings() == 1
+    assert tasks.settle_bindings() == 0
+    if fault.is_done:
+        world.is_bound()
+    else:
+        world.is_untouched("released")
+
+
+def test_a_pod_whose_bind_nobody_can_tell_of_is_not_bound_again_meanwhile(world: World) -> None:
+    world.add_pod()
+    fail_from_the_binding_on(world, Fault.CUT_BEFORE)
+    world.bind()
+    come_back(world)
+    world.cluster.calls.clear()
+    assert "is binding already" in world.bind()
+    assert {method for method, _ in world.cluster.calls} == {"GET", "POST"}
+    assert not [path for _, path in world.cluster.calls if path.endswith("/binding")]
+    assert world.state() == "binding"
+
+
+def test_a_lock_that_could_not_be_given_back_is_given_back_by_beat(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add_pod()
+    world.cluster.fail(*BINDING, Fault.FORBIDDEN)
+
+    def fail_to_unlock(method: str, path: str) -> None:
+        if path.endswith("/binding"):
+            world.cluster.fail(*NODE, Fault.THROTTLED, times=100)
+
+    world.cluster.before = fail_to_unlock
+    assert world.bind() != ""
+    assert OURS.fullmatch(world.lock() or "")
+    assert world.state() == "binding"
+    come_back(world)
+    monkeypatch.setattr(holds, "LEFT_OVER_SECONDS", 0)
+    assert tasks.settle_bindings() == 1
+    world.is_untouched("released")
+
+
+def test_beat_leaves_to_the_device_plugin_what_is_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add_pod()
+    fail_from_the_binding_on(world, Fault.CUT_AFTER)
+    world.bind()
+    come_back(world)
+    done = {"hami.io/bind-phase": "success", "hami.io/vgpu-devices-to-allocate": ";"}
+    world.cluster.change("Pod", "p", {"metadata": {"annotations": done}}, "team-a")
+    monkeypatch.setattr(holds, "LEFT_OVER_SECONDS", 0)
+    assert tasks.settle_bindings() == 1
+    told = world.pod()["metadata"]["annotations"]
+    assert {key: told[key] for key in done} == done
+    assert OURS.fullmatch(world.lock() or "")
+    assert world.state() == "bound"
+
+
+# --- holds ---------------------------------------------------------------------------------------
+
+
+def end_the_hold() -> None:
+    assert reservations.expire(at=datetime.now(UTC) + timedelta(days=1)) == 1
+
+
+def test_an_expired_hold_is_taken_again_where_it_was(world: World) -> None:
+    world.add_pod()
+    (before,) = models.UsageEntry.objects.values_list("device__uuid", flat=True)
+    end_the_hold()
+    world.books_agree()
+    assert world.bind() == ""
+    (after,) = models.UsageEntry.objects.values_list("device__uuid", flat=True)
+    assert after == before
+    world.is_bound()
+
+
+def test_where_its_place_is_taken_it_gets_another_on_the_same_node(world: World) -> None:
+    world.add_pod()
+    (before,) = models.UsageEntry.objects.values_list("device__uuid", flat=True)
+    end_the_hold()
+    tell(watch.pod("thief", f"{before} 24000 0"))
+    assert world.bind() == ""
+    (after,) = models.UsageEntry.objects.filter(pod_id="uid-p").values_list("device__uuid", flat=True)
+    assert after != before
+    world.is_bound()
+
+
+@pytest.mark.parametrize("had_one", [True, False], ids=["expired", "missing"])
+def test_where_there_is_no_room_left_the_answer_says_why(world: World, had_one: bool) -> None:
+    world.add_pod(hold=had_one)
+    if had_one:
+        end_the_hold()
+    tell(watch.pod("thief", "GPU-a 24000 0 + GPU-b 24000 0"))
+    world.add_node("n2", watch.card("GPU-c"))  # room elsewhere does not help
+    assert "n1: 2/2 CardInsufficientMemory" in world.bind()
+    assert "nodeName" not in world.pod()["spec"]
+    assert world.pod()["metadata"]["annotations"] == {"mine": "kept"}
+    assert world.lock() is None
+    assert not models.UsageEntry.objects.filter(pod_id="uid-p").exists()
+    assert models.Decision.objects.get().verdict == "no-fit"
+    world.books_agree()
+
+
+def test_a_missing_hold_is_made_up_for(world: World) -> None:
+    world.add_pod(hold=False)
+    assert world.bind() == ""
+    world.is_bound()
+
+
+def test_a_hold_for_another_node_is_no_hold_for_this_one(world: World) -> None:
+    world.add_node("n2", watch.card("GPU-c"))
+    world.add_pod()
+    assert "on n1, not on n2" in world.bind(node="n2")
+    world.is_untouched("held")
+    assert world.bind() == ""
+    world.is_bound()
+
+
+def test_the_hold_of_a_pod_that_is_gone_is_given_up(world: World) -> None:
+    world.add_pod()
+    world.cluster.delete("Pod", "p", "team-a")
+    assert "404" in world.bind()
+    assert world.state() == "released"
+    assert world.lock() is None
+    world.books_agree()
+
+
+def test_another_pod_of_the_name_is_another_pod(world: World) -> None:
+    world.add_pod()
+    world.cluster.change("Pod", "p", {"metadata": {"uid": "uid-2"}}, "team-a")
+    assert "another one now" in world.bind()
+    world.is_untouched("released")
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"spec": {"nodeName": "n1"}}, "bound to n1 already"),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, "being deleted"),
+        ({"status": {"phase": "Failed"}}, "is Failed"),
+    ],
+)
+def test_a_pod_that_cannot_be_bound_is_not(world: World, changes: dict[str, Any], word: str) -> None:
+    world.add_pod()
+    world.cluster.change("Pod", "p", changes, "team-a")
+    assert word in world.bind()
+    assert world.pod()["metadata"]["annotations"] == {"mine": "kept"}
+    assert (world.lock(), world.state()) == (None, "held")
+    world.books_agree()
+
+
+def test_a_pod_that_is_bound_already_is_not_bound_again(world: World) -> None:
+    world.add_pod()
+    assert world.bind() == ""
+    assert "bound to n1 already" in world.bind()
+    world.is_bound()
+
+
+# --- twice at once -------------------------------------------------------------------------------
+
+
+def at_once(calls: list[Callable[[], str]]) -> list[str]:
+    """Calls in threads of their own, begun together."""
+    gate = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], str]) -> str:
+        try:
+            gate.wait(10)
+            return call()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_binds_of_one_pod_at_once_one_binds(world: World) -> None:
+    for number in range(5):
+        name = f"p{number}"
+        world.add_pod(name)
+        assert sorted(bool(error) for error in at_once([lambda name=name: world.bind(name)] * 2)) == [
+            False,
+            True,
+        ]
+        assert world.pod(name)["spec"]["nodeName"] == "n1"
+        assert world.state(name) == "bound"
+        bindings = [path for _, path in world.cluster.calls if path.endswith(f"/{name}/binding")]
+        assert len(bindings) == 1
+        world.cluster.change(
+            "Pod", name, {"metadata": {"annotations": {"hami.io/bind-phase": "success"}}}, "team-a"
+        )
+    world.books_agree()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_pods_at_once_on_one_node_one_is_bound_and_the_other_waits(world: World) -> None:
+    world.add_pod("p")
+    world.add_pod("q")
+    errors = at_once([lambda: world.bind("p"), lambda: world.bind("q")])
+    assert sorted(map(bool, errors)) == [False, True]
+    first, second = ("q", "p") if errors[0] else ("p", "q")
+    assert (world.state(first), world.state(second)) == ("bound", "held")
+    assert "nodeName" not in world.pod(second)["spec"]
+    assert world.pod(second)["metadata"]["annotations"] == {"mine": "kept"}
+    assert (world.lock() or "").endswith(f",team-a,{first}")
+    world.books_agree()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_half_of_the_threads_may_wait_in_bind_and_no_more(world: World) -> None:
+    assert bind.AT_ONCE * 2 <= server.BLOCKING_THREADS
+    for name in ("p", "q", "r"):
+        world.add_pod(name)
+    inside, may_go = threading.Semaphore(0), threading.Event()
+
+    def stand_still(method: str, path: str) -> None:
+        if method == "GET" and "/pods/" in path and not may_go.is_set():
+            inside.release()
+            may_go.wait(10)
+
+    world.cluster.before = stand_still
+    with ThreadPoolExecutor(2) as pool:
+        two = [pool.submit(at_once, [lambda name=name: world.bind(name)]) for name in ("p", "q")]
+        assert inside.acquire(timeout=10)
+        assert inside.acquire(timeout=10)
+        assert "ask again" in world.bind("r")
+        may_go.set()
+        assert sorted(bool(one.result()[0]) for one in two) == [False, True]
+    assert world.state("r") == "held"
+    world.books_agree()
+
+
+# --- who may ask, and in what words --------------------------------------------------------------
+
+
+def test_without_a_cluster_the_answer_says_so(world: World, settings: Any) -> None:
+    world.add_pod()
+    settings.HAMIACCT = dataclasses.replace(settings.HAMIACCT, kubeconfig=None)
+    assert "HAMIACCT_KUBECONFIG" in world.bind()
+    world.is_untouched("held")
+
+
+def test_a_cluster_that_is_only_read_is_not_written_to(world: World, settings: Any) -> None:
+    world.add_pod()
+    settings.HAMIACCT = dataclasses.replace(settings.HAMIACCT, scheduler_mode=False)
+    world.cluster.calls.clear()
+    assert "HAMIACCT_SCHEDULER_MODE" in world.bind()
+    assert world.cluster.calls == []
+    world.is_untouched("held")
+
+
+@pytest.mark.parametrize("text", ["", "{", "clusters: []", "clusters: {}\ncontexts: []", "\0"])
+def test_a_kubeconfig_that_cannot_be_used_is_named(
+    world: World, settings: Any, tmp_path: Path, text: str
+) -> None:
+    world.add_pod()
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(text)
+    settings.HAMIACCT = dataclasses.replace(settings.HAMIACCT, kubeconfig=bad)
+    assert "bad.yaml cannot be used" in world.bind()
+    world.is_untouched("held")
+
+
+def test_a_cluster_that_cannot_be_reached_is_an_error(world: World, settings: Any, tmp_path: Path) -> None:
+    world.add_pod()
+    away = ApiServer()
+    away._http.server_close()
+    folder = tmp_path / "away"
+    folder.mkdir()
+    settings.HAMIACCT = dataclasses.replace(settings.HAMIACCT, kubeconfig=away.kubeconfig(folder))
+    assert "cannot be reached" in world.bind()
+    world.is_untouched("held")
+
+
+BODY = {"PodName": "p", "PodNamespace": "team-a", "PodUID": "uid-p", "Node": "n1"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"PodName": null}',
+        b"x" * (bind.MAX_BODY_BYTES + 1),
+        *(
+            json.dumps({**BODY, field: value}).encode()
+            for field in BODY
+            for value in (None, "", 7, {}, "a" * 300, "../../../nodes/n1", "a/b", "..", "a\0b")
+        ),
+    ],
+    ids=lambda body: repr(body[:60]),
+)
+def test_a_body_that_cannot_be_meant_is_an_error(world: World, body: bytes) -> None:
+    world.add_pod()
+    answer = world.client.generic("POST", "/extender/bind", body, content_type="application/json")
+    assert answer.status_code == 200
+    assert answer.json()["Error"]
+    assert not any(method == "PATCH" for method, _ in world.cluster.calls)
+    assert world.lock() is None
+    world.books_agree()
+
+
+@pytest.mark.parametrize("word", [str.lower, str.upper])
+def test_names_of_fields_are_read_whatever_their_case(world: World, word: Callable[[str], str]) -> None:
+    world.add_pod()
+    answer = world.client.post("/extender/bind", {word(field): value for field, value in BODY.items()})
+    assert answer.json() == {"Error": ""}
+    world.is_bound()
+
+
+@pytest.mark.parametrize(
+    ("role", "status"), [(Role.VIEWER, 403), (Role.INGESTER, 403), (Role.SCHEDULER, 200)]
+)
+def test_schedulers_may_bind(
+    world: World, api_as: Callable[[Role], APIClient], role: Role, status: int
+) -> None:
+    assert api_as(role).post("/extender/bind", BODY).status_code == status
+
+
+def test_nobody_else_may(world: World) -> None:
+    assert APIClient().post("/extender/bind", BODY).status_code == 401
+
+
+def test_every_key_that_a_bind_writes_is_one_that_it_would_remove(world: World) -> None:
+    world.add_pod()
+    assert world.bind() == ""
+    written = set(world.pod()["metadata"]["annotations"]) - {"mine"}
+    of_binding = set(patches.of_binding(NOW))
+    assert written - of_binding <= patches.keys_of_placements(config.vendors())
