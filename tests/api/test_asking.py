@@ -1,0 +1,106 @@
+"""What all questions share: empty books are no free cards; a refusal is written when the answer is out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.signals import request_finished, request_started
+from django.db import DatabaseError, OperationalError
+from rest_framework.test import APIClient
+
+from api import afterwards
+from hamiacct.operations import decisions as kept
+from tests.asking import asking
+from tests.watch import card, node
+
+pytestmark = pytest.mark.django_db
+
+QUESTIONS = ("/api/v1/fit", "/api/v1/capacity", "/api/v1/reservations")
+
+
+@pytest.mark.parametrize("path", QUESTIONS)
+def test_until_the_books_are_complete_nothing_is_answered(
+    api: APIClient, send: Callable[..., Any], path: str
+) -> None:
+    send(node("n1", card("GPU-a")))
+    response = api.post(path, {"pod": asking("p", gpumem=1)})
+    assert response.status_code == 503
+    assert response.json()["type"] == "/problems/unavailable"
+    assert int(response.headers["Retry-After"]) > 0
+    assert api.post("/api/v1/snapshots?complete=1").status_code == 200
+    assert api.post(path, {"pod": asking("p", gpumem=1)}).status_code in (200, 201)
+
+
+def test_until_then_filter_says_so_in_its_own_words(api: APIClient, send: Callable[..., Any]) -> None:
+    send(node("n1", card("GPU-a")))
+    response = api.post("/extender/filter", {"Pod": asking("p", gpumem=1), "NodeNames": ["n1"]})
+    assert response.status_code == 200
+    assert "not complete" in response.json()["Error"]
+
+
+def test_pods_that_ask_for_nothing_are_answered_all_the_same(api: APIClient) -> None:
+    plain = asking("p", {})
+    assert api.post("/api/v1/fit", {"pod": plain}).json()["fits"]
+    assert api.post("/api/v1/capacity", {"pod": plain, "at_most": 7}).json()["count"] == 7
+    found = api.post("/extender/filter", {"Pod": plain, "NodeNames": ["n1", "n2"]}).json()
+    assert (found["NodeNames"], found["Error"]) == (["n1", "n2"], "")
+
+
+# --- afterwards ----------------------------------------------------------------------------------
+
+
+def test_work_waits_for_the_end_of_its_request() -> None:
+    done: list[str] = []
+    request_started.send(sender=None)
+    afterwards.do(lambda: done.append("first"))
+    afterwards.do(lambda: done.append("second"))
+    assert done == []
+    request_finished.send(sender=None)
+    assert done == ["first", "second"]
+    request_finished.send(sender=None)
+    assert done == ["first", "second"]
+
+
+def test_what_the_database_does_not_take_is_lost_and_takes_nothing_with_it() -> None:
+    done: list[str] = []
+
+    def fail() -> None:
+        raise DatabaseError
+
+    request_started.send(sender=None)
+    afterwards.do(fail)
+    afterwards.do(lambda: done.append("later"))
+    request_finished.send(sender=None)
+    assert done == ["later"]
+
+
+def test_a_request_that_never_ended_leaves_its_work_to_nobody() -> None:
+    done: list[str] = []
+    request_started.send(sender=None)
+    afterwards.do(lambda: done.append("abandoned"))
+    request_started.send(sender=None)
+    request_finished.send(sender=None)
+    assert done == []
+
+
+def test_no_request_piles_up_work_without_end() -> None:
+    done: list[int] = []
+    request_started.send(sender=None)
+    for number in range(1000):
+        afterwards.do(lambda number=number: done.append(number))
+    request_finished.send(sender=None)
+    assert done == list(range(900, 1000))
+
+
+@pytest.mark.usefixtures("complete")
+def test_an_answer_does_not_depend_on_its_refusal_being_kept(
+    api: APIClient, send: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperationalError("the disk is full")
+
+    send(node("n1", card("GPU-a")))
+    monkeypatch.setattr(kept, "record", fail)
+    response = api.post("/api/v1/fit", {"pod": asking("p", gpumem=99999)})
+    assert response.status_code == 200
+    assert response.json()["fits"] is False
