@@ -15,6 +15,7 @@ from hamiacct.accounting.footprint import footprint_of
 from hamiacct.accounting.holdings import footprint_of_pod, held_by_rows
 from hamiacct.accounting.offers import FitDevice, FitNode
 from hamiacct.accounting.pods import Container, ContainerClass, Row
+from hamiacct.accounting.policies import EVEN
 from hamiacct.accounting.quota import Dimension
 from hamiacct.accounting.requests import PERCENT_NOT_GIVEN, DeviceRequest
 from tests.accounting.offered import BY_KEY, NVIDIA, asking, cards, device, node
@@ -260,8 +261,9 @@ def test_only_what_is_asked_above_zero_is_judged() -> None:
     assert refused(fit.place(node(device("d0")), asking(gpu(0, 11)), over)) == "1/1 ResourceQuotaNotFit"
 
 
-def test_the_tightest_quota_decides() -> None:
-    room = Room.of([(NVIDIA, Dimension.MEMORY, 5000), (NVIDIA, Dimension.MEMORY, 1000)])
+@pytest.mark.parametrize("amounts", [(5000, 1000), (1000, 5000), (1000, 1000)])
+def test_the_tightest_quota_decides(amounts: tuple[int, ...]) -> None:
+    room = Room.of((NVIDIA, Dimension.MEMORY, amount) for amount in amounts)
     placed(fit.place(node(device("d0")), asking(gpu(1000)), room))
     assert refused(fit.place(node(device("d0")), asking(gpu(1001)), room)) == "1/1 ResourceQuotaNotFit"
 
@@ -354,6 +356,14 @@ def test_weights_turn_the_order() -> None:
         given = {"hami.io/device-scoring-weights": weights}
         ask = asking(gpu(1), annotations=given, gpu_policy="binpack")
         assert uuids(fit.place(two, ask)) == [[first]]
+
+
+def test_in_a_score_a_percentage_is_preferred_over_an_amount() -> None:
+    """The fit takes the amount, the score the percentage, as HAMi (G-24, decision 23)."""
+    container = asking(gpu(800, percent=50)).containers[0]
+    assert fit.score_of(device("d0"), container, EVEN) == 6.0  # 1 of 10 slots, half of the memory
+    zero = asking(gpu(800, percent=0)).containers[0]
+    assert fit.score_of(device("d0"), zero, EVEN) == 2.0
 
 
 def test_nodes_are_scored_before_the_pod() -> None:

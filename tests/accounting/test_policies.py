@@ -134,6 +134,12 @@ def test_a_single_word_falls_back_on_the_numa_node_and_a_chain_does_not() -> Non
     assert chain.rank(low) > chain.rank(high)  # the higher index
 
 
+def test_a_bare_numa_looks_at_nothing_but_numa_and_index() -> None:
+    numa = policies.device_policy_of("numa")
+    loaded, idle = Standing(9.0, 1, 5, 0, 0), Standing(1.0, 0, 0, 1, 1)
+    assert numa.rank(loaded) > numa.rank(idle)
+
+
 def test_ties_go_to_the_highest_index_then_to_the_later_registered() -> None:
     first, second, third = Standing(5.0, 0, 0, 0, 0), Standing(5.0, 0, 0, 1, 1), Standing(5.0, 0, 0, 1, 2)
     spread = policies.device_policy_of("spread")
