@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -24,9 +24,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api import bodies, errors
-from api.auth import SCHEDULERS, ExtenderAuthentication
-from api.endpoint import Endpoint
+from api import afterwards, asking, bodies, errors
+from api.extender import MAX_BODY_BYTES, Extended
+from api.quota_check import check_shape
+from api.reservations import checks_of, failed_of, keep_refusal
 from hamiacct import config
 from hamiacct.accounting.binding import Binding
 from hamiacct.accounting.errors import (
@@ -39,16 +40,15 @@ from hamiacct.accounting.errors import (
     Unavailable,
 )
 from hamiacct.accounting.words import Question, Refusal
-from hamiacct.kube import binding as wire
-from hamiacct.kube import client, fields, manifests
-from hamiacct.kube.binding import LockHeld, Steps
+from hamiacct.kube import client, manifests
+from hamiacct.kube import extender as wire
+from hamiacct.kube.binding import FAILED, SUCCEEDED, LockHeld, Steps, event_of
 from hamiacct.kube.client import Manifest, Unclear
+from hamiacct.kube.extender import BindingArgs
 from hamiacct.operations import bindings, decisions, reservations
 from hamiacct.queries import fits, holds
 
 log = structlog.get_logger("hamiacct.bind")
-
-MAX_BODY_BYTES = 8 * bodies.MIB
 
 # Half of a web process's threads (hamiacct.server): a bind waits for others, and must not make others wait.
 AT_ONCE = 2
@@ -77,26 +77,8 @@ class BindAnswerSerializer(serializers.Serializer[Any]):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """Which pod is to be bound to which node."""
-
-    namespace: str
-    name: str
-    uid: str
-    node: str
-
-    @property
-    def pod(self) -> str:
-        """The pod for people."""
-        return f"{self.namespace}/{self.name}"
-
-
-class Bind(Endpoint):
+class Bind(Extended):
     """POST /extender/bind"""
-
-    authentication_classes = (ExtenderAuthentication,)
-    callers = {"POST": SCHEDULERS}
 
     @extend_schema(
         summary="Bind a pod to the node that holds devices for it",
@@ -105,57 +87,41 @@ class Bind(Endpoint):
     )
     def post(self, request: Request) -> Response:
         """200 also for what failed: then Error says why, and nothing of it is left on the cluster."""
-        asked = None
+        asked = wire.binding_args(bodies.parsed(bodies.read(request._request, MAX_BODY_BYTES)))
         try:
-            asked = asked_in(bodies.parsed(bodies.read(request._request, MAX_BODY_BYTES)))
             bind(asked)
         except ANSWERED as fault:
-            message = _in_words(fault)
-            log.warning("not bound", pod=asked and asked.pod, node=asked and asked.node, error=message)
-            if asked is not None:
-                _keep(asked, fault, message)
-            return Response({"Error": message})
+            _keep(asked, fault)
+            raise
         return Response({"Error": ""})
 
-
-def asked_in(document: object) -> Asked:
-    """The arguments in a body. Names of fields are matched as Go does it, whatever their case."""
-    given = {name.lower(): value for name, value in fields.object_of(document, "").items()}
-
-    def named(field: str) -> str:
-        return fields.required_name({field: given.get(field.lower())}, field, "")
-
-    return Asked(named("PodNamespace"), named("PodName"), named("PodUID"), named("Node"))
+    def failure(self, detail: str) -> dict[str, str]:
+        """Not bound, and why."""
+        return {"Error": detail}
 
 
-def _in_words(fault: BaseException) -> str:
-    """What went wrong; of a node without room also what of it is missing."""
-    said = errors.in_words(fault)
-    failed = fault.numbers.get("failed") if isinstance(fault, (NoRoom, QuotaExceeded)) else None
-    reasons = [f"{misfit.node}: {misfit.message}" for misfit in failed] if isinstance(failed, tuple) else []
-    return "; ".join((said, *reasons))
-
-
-def _keep(asked: Asked, fault: BaseException, message: str) -> None:
-    """Keeps the refusal, if the database can."""
-    verdicts = ((QuotaExceeded, Refusal.NO_QUOTA), (NoRoom, Refusal.NO_FIT), (Conflict, Refusal.REFUSED))
-    verdict = next((word for kind, word in verdicts if isinstance(fault, kind)), Refusal.ERROR)
-    with suppress(OperationalError, InterfaceError):
-        decisions.record(
+def _keep(asked: BindingArgs, fault: BaseException) -> None:
+    """Has the refusal stored once it was answered; that there was no room is kept where the numbers are."""
+    if isinstance(fault, (NoRoom, QuotaExceeded)):
+        return
+    afterwards.do(
+        partial(
+            decisions.record,
             Question.BIND,
-            verdict,
+            Refusal.REFUSED if isinstance(fault, Conflict) else Refusal.ERROR,
             namespace=asked.namespace,
             pod=asked.name,
             pod_uid=asked.uid,
-            message=message,
+            message=errors.in_words(fault),
             at=timezone.now(),
         )
+    )
 
 
 # --- one bind ------------------------------------------------------------------------------------
 
 
-def bind(asked: Asked) -> None:
+def bind(asked: BindingArgs) -> None:
     """Binds the pod. Raises where it is not bound, or where that cannot be told."""
     cluster = _cluster(asked)
     with _seat():
@@ -163,12 +129,12 @@ def bind(asked: Asked) -> None:
         try:
             _bind(Steps(cluster, config.vendors()), asked, live)
         except (Conflict, NotFound) as fault:
-            _tell(cluster, live, wire.FAILED, str(fault))
+            _tell(cluster, live, FAILED, str(fault))
             raise
-        _tell(cluster, live, wire.SUCCEEDED, f"Successfully binding node [{asked.node}] to {asked.pod}")
+        _tell(cluster, live, SUCCEEDED, f"Successfully binding node [{asked.node}] to {asked.pod}")
 
 
-def _cluster(asked: Asked) -> client.Client:
+def _cluster(asked: BindingArgs) -> client.Client:
     """The cluster, if there is one and it may be written to."""
     if not settings.HAMIACCT.scheduler_mode:
         why = "this service only reads the cluster: HAMIACCT_SCHEDULER_MODE is not set"
@@ -194,7 +160,7 @@ def _seat() -> Iterator[None]:
         _seats.release()
 
 
-def _looked_at(cluster: client.Client, asked: Asked) -> Manifest:
+def _looked_at(cluster: client.Client, asked: BindingArgs) -> Manifest:
     """The pod as it is now, when it and its node are there. A hold for what is gone is given up."""
     try:
         live = cluster.pod(asked.namespace, asked.name)
@@ -208,7 +174,7 @@ def _looked_at(cluster: client.Client, asked: Asked) -> Manifest:
     return live
 
 
-def _bind(steps: Steps, asked: Asked, live: Manifest) -> None:
+def _bind(steps: Steps, asked: BindingArgs, live: Manifest) -> None:
     pod = manifests.pod_from_manifest(live, steps.vendors)
     if pod.is_bound:
         raise Conflict(f"pod {asked.pod} is bound to {pod.node_name} already")
@@ -224,7 +190,7 @@ def _bind(steps: Steps, asked: Asked, live: Manifest) -> None:
     _walk(steps, begun, live)
 
 
-def _bind_plainly(cluster: client.Client, asked: Asked, live: Manifest) -> None:
+def _bind_plainly(cluster: client.Client, asked: BindingArgs, live: Manifest) -> None:
     """Binds a pod that asks for nothing we manage: there is nothing to write and nothing to undo."""
     version = live["metadata"]["resourceVersion"]
     try:
@@ -235,9 +201,10 @@ def _bind_plainly(cluster: client.Client, asked: Asked, live: Manifest) -> None:
             raise
 
 
-def _held_again(question: fits.Question, asked: Asked) -> Binding:
+def _held_again(question: fits.Question, asked: BindingArgs) -> Binding:
     """The hold has run out, or there was none: the same placement again, or else a new one on this node."""
     ttl, now = settings.HAMIACCT.reservation_ttl_seconds, timezone.now()
+    reservations.expire(at=now)
     last = holds.last_of(asked.uid)
     is_held = False
     if last is not None and last.placement.node == asked.node:
@@ -246,7 +213,13 @@ def _held_again(question: fits.Question, asked: Asked) -> Binding:
             reservations.claim(question, asked.node, groups, ttl_seconds=ttl, at=now)
             is_held = True
     if not is_held:
-        reservations.reserve(question, nodes=[asked.node], ttl_seconds=ttl, at=now)
+        try:
+            reservations.reserve(question, nodes=[asked.node], ttl_seconds=ttl, at=now)
+        except (NoRoom, QuotaExceeded) as refusal:
+            checks = [check_shape(check) for check in checks_of(question, refusal)]
+            keep_refusal(Question.BIND, question, refusal, checks)
+            why = asking.in_one_text(failed_of(refusal))
+            raise type(refusal)(f"the hold has run out, and {why}", **refusal.numbers) from refusal
     begun = bindings.begin(asked.uid, asked.node, at=timezone.now())
     if begun is None:
         raise Conflict(f"the hold of pod {asked.pod} was given up before it could be bound")
@@ -294,7 +267,7 @@ def _patience() -> Callable[[], bool]:
 def _tell(cluster: client.Client, live: Manifest, reason: str, message: str) -> None:
     """Records an Event on the pod, if that can be done; nothing depends on it."""
     scheduler = settings.HAMIACCT.scheduler_name
-    event = wire.event_of(live, scheduler=scheduler, reason=reason, message=message, at=timezone.now())
+    event = event_of(live, scheduler=scheduler, reason=reason, message=message, at=timezone.now())
     try:
         cluster.create_event(live["metadata"]["namespace"], event)
     except AccountingError as fault:

@@ -40,6 +40,21 @@ class ExtenderArgs:
         return self.node_names if self.nodes is None else tuple(self.nodes)
 
 
+@dataclass(frozen=True, slots=True)
+class BindingArgs:
+    """What bind is asked: which pod is to go to which node."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+    @property
+    def pod(self) -> str:
+        """The pod for people."""
+        return f"{self.namespace}/{self.name}"
+
+
 class FilterResult(TypedDict):
     """ExtenderFilterResult; what is not set is null."""
 
@@ -79,6 +94,17 @@ def extender_args(document: object) -> ExtenderArgs:
     if "NodeNames" not in given:
         raise Malformed(MISSING_NODES, "/NodeNames")
     return ExtenderArgs(pod, None, _names(given["NodeNames"]))
+
+
+def binding_args(document: object) -> BindingArgs:
+    """ExtenderBindingArgs of a parsed body. Malformed where one of the four is missing, or is no name."""
+    given = _of_any_case(document, "", ("PodNamespace", "PodName", "PodUID", "Node"))
+    return BindingArgs(
+        fields.required_name(given, "PodNamespace", ""),
+        fields.required_name(given, "PodName", ""),
+        fields.required_name(given, "PodUID", ""),
+        fields.required_name(given, "Node", ""),
+    )
 
 
 def _nodes(value: object) -> dict[str, Manifest]:

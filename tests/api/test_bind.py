@@ -14,7 +14,7 @@ import pytest
 from django.db import connection
 from rest_framework.test import APIClient
 
-from api import bind
+from api import bind, extender
 from hamiacct import config, models, server, tasks
 from hamiacct.accounting.words import Role
 from hamiacct.kube import manifests, patches
@@ -292,6 +292,18 @@ def test_a_node_name_too_long_for_a_label_is_an_annotation_alone(world: World) -
     assert models.Finding.objects.filter(code="label-too-long", uid="uid-p").exists()
     world.is_bound(node=name)
     assert models.Finding.objects.filter(code="label-too-long", uid="uid-p").exists()
+
+
+def test_the_place_on_a_mig_card_is_written_too(world: World) -> None:
+    profile = {"name": "1g.5gb", "memoryMB": 4864, "core": 14, "sliceCount": 1}
+    profile["placements"] = [{"start": start, "size": 1} for start in range(7)]
+    world.add_node("n2", watch.card("GPU-m", mode="mig", migProfiles=[profile]))
+    world.add_pod(hold=False)
+    world.hold(node="n2")
+    assert world.bind(node="n2") == ""
+    (place,) = json.loads(world.pod()["metadata"]["annotations"]["hami.io/vgpu-mig-allocations"])
+    assert (place["gpuUUID"], place["profile"]) == ("GPU-m", "1g.5gb")
+    world.is_bound(node="n2")
 
 
 def test_a_pod_that_asks_for_nothing_is_bound_and_no_more(world: World) -> None:
@@ -711,12 +723,14 @@ def test_where_there_is_no_room_left_the_answer_says_why(world: World, had_one: 
         end_the_hold()
     tell(watch.pod("thief", "GPU-a 24000 0 + GPU-b 24000 0"))
     world.add_node("n2", watch.card("GPU-c"))  # room elsewhere does not help
-    assert "n1: 2/2 CardInsufficientMemory" in world.bind()
+    assert "no node takes the pod: 2/2 CardInsufficientMemory (n1)" in world.bind()
     assert "nodeName" not in world.pod()["spec"]
     assert world.pod()["metadata"]["annotations"] == {"mine": "kept"}
     assert world.lock() is None
     assert not models.UsageEntry.objects.filter(pod_id="uid-p").exists()
-    assert models.Decision.objects.get().verdict == "no-fit"
+    decision = models.Decision.objects.get()
+    assert (decision.question, decision.verdict) == ("bind", "no-fit")
+    assert decision.reasons == {"CardInsufficientMemory": ["n1"]}
     world.books_agree()
 
 
@@ -895,29 +909,25 @@ def test_a_cluster_that_cannot_be_reached_is_an_error(world: World, settings: An
 BODY = {"PodName": "p", "PodNamespace": "team-a", "PodUID": "uid-p", "Node": "n1"}
 
 
+NO_BODIES = [b"", b"{", b"null", b"[]", b"{}", b"x" * (extender.MAX_BODY_BYTES + 1)]
+NO_NAMES = (None, "", 7, {}, "a" * 300, "../../../nodes/n1", "a/b", "..", "a\0b")
+
+
+def bodies_with_bad(field: str) -> list[bytes]:
+    return [json.dumps({**BODY, field: value}).encode() for value in NO_NAMES]
+
+
 @pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"null",
-        b"[]",
-        b"{}",
-        b'{"PodName": null}',
-        b"x" * (bind.MAX_BODY_BYTES + 1),
-        *(
-            json.dumps({**BODY, field: value}).encode()
-            for field in BODY
-            for value in (None, "", 7, {}, "a" * 300, "../../../nodes/n1", "a/b", "..", "a\0b")
-        ),
-    ],
-    ids=lambda body: repr(body[:60]),
+    "bodies",
+    [NO_BODIES, *map(bodies_with_bad, BODY)],
+    ids=["no arguments", *(f"bad {field}" for field in BODY)],
 )
-def test_a_body_that_cannot_be_meant_is_an_error(world: World, body: bytes) -> None:
+def test_a_body_that_cannot_be_meant_is_an_error(world: World, bodies: list[bytes]) -> None:
     world.add_pod()
-    answer = world.client.generic("POST", "/extender/bind", body, content_type="application/json")
-    assert answer.status_code == 200
-    assert answer.json()["Error"]
+    for body in bodies:
+        answer = world.client.generic("POST", "/extender/bind", body, content_type="application/json")
+        assert answer.status_code == 200
+        assert answer.json()["Error"], body[:80]
     assert not any(method == "PATCH" for method, _ in world.cluster.calls)
     assert world.lock() is None
     world.books_agree()
