@@ -1,7 +1,7 @@
 """Faults that people met in systems of this kind, from tests/data/field-reports.json: not ours.
 
-The steps that ask (`QUESTIONS`), and the reports that only ask (`OF_QUESTIONS`), belong to the part that
-answers questions; all else is done here, through HTTP.
+The steps that ask (`QUESTIONS`), and the reports that only ask (`OF_QUESTIONS`), are told in test_questions
+and by admission; all else is done here, through HTTP.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
