@@ -106,7 +106,7 @@ def review_from(body: object) -> Review:
         request.get("dryRun") is True,
         about == "Pod"
         and not kind.get("group")
-        and request.get("operation", CREATE) == CREATE
+        and (request.get("operation") or CREATE) == CREATE
         and not request.get("subResource"),
         shown,
     )

@@ -389,6 +389,14 @@ class TestAscend:
         with pytest.raises(UnreadableRequest, match="hami-core"):
             written(one(limits))
         assert written(one(limits, **self.SOFT)) == limits
+        [[request]] = admission.admitted(one(limits, **self.SOFT), VENDORS).requests
+        assert (request.memory_mib, request.cores) == (5000, 20)
+
+    def test_the_factor_comes_after_the_template(self) -> None:
+        vendor = replace(self.NAMES, memory_factor=2)
+        asked = one({vendor.count_name: "1", vendor.memory_name: "5000"})
+        [[request]] = admission.admitted(asked, [vendor]).requests
+        assert request.memory_mib == 2 * 8192
 
     def test_modules_of_two_are_not_divided(self) -> None:
         names = BY_KEY["Ascend910C"]

@@ -264,25 +264,14 @@ class TestAmd:
 class TestAscend:
     NAMES = BY_KEY["Ascend310P"]
 
-    @pytest.mark.parametrize(
-        ("memory", "memory_mib"), [("1", 3072), ("3072", 3072), ("3073", 6144), ("12289", 21527)]
-    )
-    def test_memory_is_rounded_up_to_a_template_or_the_card(self, memory: str, memory_mib: int) -> None:
-        found = asked("Ascend310P", {self.NAMES.count_name: "1", self.NAMES.memory_name: memory})
-        assert (found.memory_mib, found.memory_percent) == (memory_mib, 0)
-
-    def test_who_names_cores_splits_softly_and_gets_what_it_asks(self) -> None:
+    def test_memory_is_what_is_written_for_admission_has_rounded_it(self) -> None:
         limits = {self.NAMES.count_name: "1", self.NAMES.memory_name: "3073", self.NAMES.cores_name: "20"}
         found = asked("Ascend310P", limits)
-        assert (found.memory_mib, found.cores) == (3073, 20)
+        assert (found.memory_mib, found.memory_percent, found.cores) == (3073, 0, 20)
 
-    def test_more_than_a_card_has_is_refused_in_hamis_words(self) -> None:
-        detail = refused({self.NAMES.count_name: "1", self.NAMES.memory_name: "24577"})
-        assert detail.startswith("huawei.com/Ascend310P-memory 24577 is invalid")
-
-    def test_the_factor_comes_after_the_template(self) -> None:
+    def test_the_factor_is_applied_once(self) -> None:
         vendor = replace(self.NAMES, memory_factor=2)
-        limits = {vendor.count_name: "1", vendor.memory_name: "3073"}
+        limits = {vendor.count_name: "1", vendor.memory_name: "6144"}
         [found] = requests_of(Container(0, "c", ContainerClass.APP, limits=limits), [vendor])
         assert found.memory_mib == 12288
 

@@ -12,16 +12,12 @@ SOFT_SPLIT = "hami-core"
 
 
 def read(asked: Asked) -> DeviceRequest | None:
-    """The request. Memory is rounded to a template before the factor; whoever names cores splits softly."""
+    """The request, with the memory that admission rounded; memory that is not given is the whole card."""
     count = asked.count()
     if not count:
         return None
-    vendor = asked.vendor
-    cores, memory = asked.cores(), asked.memory()
-    if memory and asked.text(vendor.cores_name) is None:
-        memory = _rounded(asked, memory)
-    memory_mib = memory * max(vendor.memory_factor, 1)
-    return DeviceRequest(vendor.key, count, memory_mib, 0 if memory_mib else 100, cores)
+    memory_mib = asked.memory() * max(asked.vendor.memory_factor, 1)
+    return DeviceRequest(asked.vendor.key, count, memory_mib, 0 if memory_mib else 100, asked.cores())
 
 
 def admit(asked: Asked, annotations: Mapping[str, str]) -> Effect:
