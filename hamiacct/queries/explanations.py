@@ -6,19 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hamiacct import config, models, rows
+from hamiacct.accounting import admission, quota
 from hamiacct.accounting.amounts import Usage
 from hamiacct.accounting.errors import NotFound
 from hamiacct.accounting.footprint import Footprint
 from hamiacct.accounting.holdings import Held, Step, steps_of_pod
 from hamiacct.accounting.lifecycle import Decision, decide, gate_is_open
 from hamiacct.accounting.pods import Container, ContainerClass, DeviceKey, Pod
-from hamiacct.accounting.words import ChargedAs, PodState, Rule
+from hamiacct.accounting.quota import Undetermined
+from hamiacct.accounting.words import ChargedAs, FindingCode, PodState, Rule, SubjectKind
 from hamiacct.queries import ledger
 from hamiacct.queries.ledger import Line
 from hamiacct.queries.quotas import apiserver_charge
 from hamiacct.queries.requests import as_allocations, counting_cores
 
 LEDGER_LINES = 1000
+UNREAD = (FindingCode.UNDECODABLE_ANNOTATION, FindingCode.VANISHED_ANNOTATION, FindingCode.ROW_OUTSIDE_POD)
+"""What is odd about a pod whose allocation could not be read, or not all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ def of_pod(uid: str) -> Explanation:
         ledger.line_of(line)
         for line in models.LedgerEntry.objects.filter(pod_uid=uid).order_by("seq")[:LEDGER_LINES]
     )
+    odd = models.Finding.objects.filter(subject_kind=SubjectKind.POD, uid=uid, code__in=UNREAD)
     sentence = _sentence(
         containers,
         footprint,
@@ -71,6 +76,7 @@ def of_pod(uid: str) -> Explanation:
         PodState(row.state),
         ChargedAs(row.charged_as),
         row.inits_released,
+        tuple(odd.order_by("id").values_list("detail", flat=True)),
     )
     return Explanation(
         PodName(row.uid, row.namespace, row.name),
@@ -85,36 +91,63 @@ def of_pod(uid: str) -> Explanation:
 
 
 def of_manifest(pod: Pod) -> Explanation:
-    """The explanation of a pod that need not exist: by its allocation if it has one, else by its requests."""
-    from_requests = not pod.allocations and not pod.faults
-    seen = as_allocations(pod, config.vendors()) if from_requests else pod
-    vendors = counting_cores(config.vendor_by_key()) if from_requests else config.vendor_by_key()
-    policy = config.charge_policy()
-    decision: Decision = decide(None, seen, vendors, policy)
-    steps = steps_of_pod(seen.containers, seen.allocations, vendors, policy.layout)
+    """The explanation of a pod that need not exist: by its allocation if it has one, else by its requests.
+
+    Requests are read, and what the apiserver charges for them is, as admission would leave them. Malformed
+    names the container, the key and the value that cannot be granted.
+    """
+    if not pod.allocations and not pod.faults:
+        return _of_requests(pod)
+    vendors, policy = config.vendor_by_key(), config.charge_policy()
+    decision: Decision = decide(None, pod, vendors, policy)
+    steps = steps_of_pod(pod.containers, pod.allocations, vendors, policy.layout)
     footprint: Footprint[DeviceKey] = steps[-1].footprint if steps else Footprint()
-    if from_requests:
-        sentence = _of_requests(footprint)
-    else:
-        sentence = _sentence(
-            seen.containers,
-            footprint,
-            decision.rule,
-            decision.state,
-            decision.charge.charged_as,
-            decision.charge.inits_released,
-        )
+    sentence = _sentence(
+        pod.containers,
+        footprint,
+        decision.rule,
+        decision.state,
+        decision.charge.charged_as,
+        decision.charge.inits_released,
+        tuple(oddity.detail for oddity in decision.oddities if oddity.code in UNREAD),
+    )
     return Explanation(
         PodName(pod.uid, pod.namespace, pod.name),
         steps,
         footprint.effective,
         footprint.steady,
-        footprint.effective if from_requests else decision.charge.usage,
-        None if from_requests else decision.rule,
+        decision.charge.usage,
+        decision.rule,
         sentence,
         (),
-        {f"requests.{name}": amount for name, amount in apiserver_charge(pod.containers).items()},
+        _apiserver(pod),
     )
+
+
+def _of_requests(pod: Pod) -> Explanation:
+    """The explanation of a pod without allocation."""
+    found = admission.admitted(pod, config.vendors())
+    seen = as_allocations(found, config.vendors())
+    vendors = counting_cores(config.vendor_by_key())
+    steps = steps_of_pod(seen.containers, seen.allocations, vendors, config.annotation_layout())
+    footprint: Footprint[DeviceKey] = steps[-1].footprint if steps else Footprint()
+    unsized = quota.undetermined(seen.containers, found.requests, config.vendor_by_key())
+    return Explanation(
+        PodName(pod.uid, pod.namespace, pod.name),
+        steps,
+        footprint.effective,
+        footprint.steady,
+        footprint.effective,
+        None,
+        _sentence_of_requests(seen.containers, footprint, unsized),
+        (),
+        _apiserver(seen),
+    )
+
+
+def _apiserver(pod: Pod) -> dict[str, int]:
+    """What a ResourceQuota would be charged by the apiserver, by key."""
+    return {f"requests.{name}": amount for name, amount in apiserver_charge(pod.containers).items()}
 
 
 def _amounts(held: Held) -> str:
@@ -135,14 +168,19 @@ def _winner(footprint: Footprint[DeviceKey]) -> str:
     return "inits at their peak and apps with sidecars alike"
 
 
-def _of_requests(footprint: Footprint[DeviceKey]) -> str:
-    """The sentence of a pod without allocation."""
+def _sentence_of_requests(
+    containers: tuple[Container, ...], footprint: Footprint[DeviceKey], unsized: tuple[Undetermined, ...]
+) -> str:
+    """The sentence of a pod without allocation. What has no size yet is said, never taken for nothing."""
     if not len(footprint.effective):
         return "It asks for nothing that is managed here."
-    return (
-        f"It would be charged {_amounts(footprint.effective)}, set by {_winner(footprint)}; "
-        f"once its inits are done, {_amounts(footprint.steady)}."
-    )
+    sentence = f"It would be charged {_amounts(footprint.effective)}, set by {_winner(footprint)}"
+    if any(container.kind is ContainerClass.INIT for container in containers):
+        sentence += f"; once its inits are done, {_amounts(footprint.steady)}"
+    if unsized:
+        more = "; ".join(f"{one.container}: {one.detail}" for one in unsized)
+        return f"{sentence}. Yet to be added: {more}."
+    return f"{sentence}."
 
 
 _ENDED = {
@@ -161,10 +199,26 @@ def _sentence(
     state: PodState,
     charged_as: ChargedAs,
     inits_released: bool,
+    unread: tuple[str, ...],
 ) -> str:
-    """In one line why the number is what it is."""
+    """In one line why the number is what it is; `unread` is what could not be read of its allocation."""
     if state is PodState.ENDED:
         return f"Nothing is charged: {_ENDED.get(rule, 'it ended')}."
+    told = _of_charge(containers, footprint, rule, charged_as, inits_released, bool(unread))
+    return f"{told} Of its annotations: {'; '.join(unread)}." if unread else told
+
+
+def _of_charge(
+    containers: tuple[Container, ...],
+    footprint: Footprint[DeviceKey],
+    rule: Rule,
+    charged_as: ChargedAs,
+    inits_released: bool,
+    is_unread: bool,
+) -> str:
+    """Why a living pod is charged what it is."""
+    if is_unread and not len(footprint.effective):
+        return "Nothing is charged: no allocation of it could ever be read."
     if charged_as is ChargedAs.NOTHING or not len(footprint.effective):
         return "Nothing is charged: it carries no allocation on a node."
     if charged_as is ChargedAs.HELD:
@@ -176,7 +230,9 @@ def _sentence(
         sentence = f"Charged {_amounts(footprint.steady)}: {why}."
     else:
         sentence = f"Charged {_amounts(footprint.effective)}, set by {_winner(footprint)}"
-        if any(container.kind is ContainerClass.INIT for container in containers):
+        if rule is not Rule.TERMINATING and any(
+            container.kind is ContainerClass.INIT for container in containers
+        ):
             sentence += _holding(containers, footprint, inits_released)
         sentence += "."
     if rule is Rule.TERMINATING:

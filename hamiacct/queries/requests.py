@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from hamiacct.accounting import admission
+from hamiacct.accounting.admission import Admitted
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.pods import Allocation, Pod, Row
 from hamiacct.accounting.requests import DeviceRequest
@@ -19,12 +19,11 @@ CARD = "card"
 ANYWHERE = "to be chosen"
 
 
-def as_allocations(pod: Pod, vendors: Sequence[Vendor]) -> Pod:
-    """The pod as admission would leave it, with an allocation per vendor it asks for.
+def as_allocations(found: Admitted, vendors: Sequence[Vendor]) -> Pod:
+    """A pod as admission would leave it, with an allocation per vendor it asks for.
 
-    Malformed names the container, the key and the value that cannot be granted.
+    Malformed where it asks for more cards than can be laid out.
     """
-    found = admission.admitted(pod, vendors)
     allocations = {}
     for vendor in vendors:
         asked = [_of(requests, vendor) for requests in found.requests]

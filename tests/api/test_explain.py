@@ -121,3 +121,53 @@ def test_a_request_nobody_can_grant_is_malformed(api: APIClient, limits: dict[st
     response = api.post("/api/v1/explain", {"pod": {"spec": {"containers": [asking(limits)]}}})
     assert response.status_code == 400
     assert response.json()["errors"][0]["pointer"].startswith("/pod")
+
+
+def test_what_has_no_size_before_a_card_is_chosen_is_said(api: APIClient) -> None:
+    limits = {"nvidia.com/gpu": "2", "nvidia.com/gpumem-percentage": "30", "nvidia.com/gpucores": "10"}
+    manifest = {"spec": {"containers": [asking(limits)]}}
+    sentence = api.post("/api/v1/explain", {"pod": manifest}).json()["sentence"]
+    assert "Yet to be added: app: 30 % of the memory of 2 NVIDIA devices" in sentence
+    assert "inits" not in sentence  # it has none
+
+
+def test_the_apiserver_is_shown_the_pod_as_admission_leaves_it(api: APIClient) -> None:
+    manifest = {"spec": {"containers": [asking({"nvidia.com/gpumem": "3000"})]}}
+    found = api.post("/api/v1/explain", {"pod": manifest}).json()
+    assert found["apiserver"] == {"requests.nvidia.com/gpu": 1, "requests.nvidia.com/gpumem": 3000}
+
+
+@pytest.mark.parametrize("text", ["GPU-a,NVIDIA,5", "GPU-a,NVIDIA,-5,1:;", ";GPU-a,NVIDIA,5,1:;"])
+def test_an_allocation_that_cannot_be_read_is_never_called_none(
+    api: APIClient, send: Callable[..., Any], text: str
+) -> None:
+    manifest = pod("web", "GPU-a 5 1")
+    manifest["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"] = text
+    asked = api.post("/api/v1/explain", {"pod": manifest}).json()["sentence"]
+    send(manifest)
+    stored = api.get("/api/v1/pods/uid-web/explain").json()["sentence"]
+    for sentence in (asked, stored):
+        assert "no allocation of it could ever be read" in sentence
+        assert "hami.io/vgpu-devices-allocated at offset" in sentence
+
+
+def test_a_charge_that_is_the_last_good_one_says_so(api: APIClient, send: Callable[..., Any]) -> None:
+    send(pod("web", "GPU-a 5 1"))
+    manifest = pod("web", "GPU-a 5 1")
+    manifest["metadata"]["annotations"]["hami.io/vgpu-devices-allocated"] = "GPU-a,NVIDIA,5"
+    send(manifest, type_="MODIFIED")
+    sentence = api.get("/api/v1/pods/uid-web/explain").json()["sentence"]
+    assert sentence.startswith("Charged 5 MiB")
+    assert "missing fields" in sentence
+
+
+def test_a_pod_that_is_being_deleted_waits_for_no_init(api: APIClient, _design_case: None) -> None:
+    manifest = pod_of_the_design()
+    manifest["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    manifest["status"]["initContainerStatuses"] = [{"name": "c1", "state": {"terminated": {"exitCode": 0}}}]
+    api.post("/api/v1/events", {"events": [{"type": "MODIFIED", "object": manifest}]})
+    sentence = api.get("/api/v1/pods/uid-web/explain").json()["sentence"]
+    assert sentence == (
+        "Charged 22528 MiB, 0 cores and 2 slots, set by an init container with the sidecars declared before it. "
+        "It is being deleted and keeps its charge until it is gone."
+    )
