@@ -62,7 +62,7 @@ class ReservationQuestionSerializer(asking.PodQuestionSerializer):
         help_text="HAMIACCT_RESERVATION_TTL_SECONDS without.",
     )
     node = serializers.CharField(required=False, allow_null=True, max_length=MAX_NAME)
-    allocation = ClaimedPlaceSerializer(many=True, required=False, allow_null=True)
+    allocation = serializers.ListField(child=ClaimedPlaceSerializer(), required=False, allow_null=True)
 
 
 class ReservationSerializer(CandidateSerializer):

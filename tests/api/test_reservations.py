@@ -147,6 +147,7 @@ def test_a_claim_that_ours_would_not_be_is_refused_and_holds_nothing(
         ({"node": "n1", "allocation": claimed(("GPU-a", -1, 0))}, "/allocation/0/devices/0/memory_mib"),
         ({"node": "n1", "allocation": [{"devices": []}]}, "/allocation/0/position"),
         ({"node": "n1", "allocation": claimed(position=99999)}, "/allocation/0/position"),
+        ({"node": "n1", "allocation": [None]}, "/allocation/0"),
         ({"ttl_seconds": 0}, "/ttl_seconds"),
         ({"ttl_seconds": 10**9}, "/ttl_seconds"),
     ],
