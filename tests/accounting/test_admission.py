@@ -486,3 +486,12 @@ def test_what_has_no_size_yet_is_named() -> None:
     )
     requested = quota.effective_request(found.pod.containers, found.requests)
     assert requested["Enflame"].memory_mib == 0
+
+
+def test_a_share_that_the_card_decides_counts_as_no_memory_and_no_cores() -> None:
+    names = BY_KEY["Enflame"]
+    found = admission.admitted(one({names.memory_name: "12", names.cores_name: "50"}), VENDORS)
+    requested = quota.effective_request(found.pod.containers, found.requests)["Enflame"]
+    assert (requested.memory_mib, requested.cores) == (0, 0)
+    [unsized] = quota.undetermined(found.pod.containers, found.requests, BY_KEY)
+    assert unsized.detail.startswith("a share of the memory")

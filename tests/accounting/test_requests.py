@@ -208,7 +208,13 @@ class TestXpu:
 
     @pytest.mark.parametrize(
         ("text", "memory_mib", "cores"),
-        [("1", 24576, 25), ("24577", 49152, 50), ("49153", 98304, 100), ("98304", 98304, 100)],
+        [
+            ("1", 24576, 25),
+            ("24576", 24576, 25),
+            ("24577", 49152, 50),
+            ("49153", 98304, 100),
+            ("98304", 98304, 100),
+        ],
     )
     def test_memory_is_rounded_up_to_a_slice_and_cores_follow(
         self, text: str, memory_mib: int, cores: int
