@@ -180,14 +180,13 @@ def _bind(steps: Steps, asked: BindingArgs, live: Manifest) -> None:
         raise Conflict(f"pod {asked.pod} is bound to {pod.node_name} already")
     if pod.is_terminating or pod.phase.is_terminal:
         raise Conflict(f"pod {asked.pod} is {'being deleted' if pod.is_terminating else pod.phase}")
+    question = fits.question_of(pod)
+    if question.ask.is_empty:
+        _bind_plainly(steps.client, asked, live)
+        return
+    fits.check_books(timezone.now())
     begun = bindings.begin(asked.uid, asked.node, at=timezone.now())
-    if begun is None:
-        question = fits.question_of(pod)
-        if question.ask.is_empty:
-            _bind_plainly(steps.client, asked, live)
-            return
-        begun = _held_again(question, asked)
-    _walk(steps, begun, live)
+    _walk(steps, begun or _held_again(question, asked), live)
 
 
 def _bind_plainly(cluster: client.Client, asked: BindingArgs, live: Manifest) -> None:

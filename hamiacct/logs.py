@@ -50,6 +50,8 @@ def configure(settings: dict[str, Any]) -> None:
                 "celery.beat": {"level": "WARNING"},
                 "celery.worker.strategy": {"level": "WARNING"},
                 "celery.app.trace": {"level": "WARNING"},
+                # So would one for every call to the API server.
+                "httpx2": {"level": "WARNING"},
             },
         }
     )

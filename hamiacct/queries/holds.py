@@ -14,7 +14,7 @@ from hamiacct.accounting.words import ReservationState
 from hamiacct.kube import annotations as codec
 
 LEFT_OVER_SECONDS = 60
-AT_ONCE = 20
+AT_ONCE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,13 @@ def last_of(pod_uid: str) -> LastHold | None:
 
 
 def left_over(*, at: datetime) -> list[Binding]:
-    """Bindings that nobody finished in time, oldest first, not more than can be looked at in one go."""
+    """Bindings that nobody finished in time, not more than can be looked at in one go.
+
+    Any of them: those of which nothing can be told for long must not keep others waiting.
+    """
     begun_before = at - timedelta(seconds=LEFT_OVER_SECONDS)
     found = models.Reservation.objects.filter(state=ReservationState.BINDING, changed_at__lte=begun_before)
-    return [binding_of(row) for row in found.order_by("changed_at")[:AT_ONCE]]
+    return [binding_of(row) for row in found.order_by("?")[:AT_ONCE]]
 
 
 def knows_node(name: str) -> bool:

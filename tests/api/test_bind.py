@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -582,6 +583,18 @@ def test_a_pod_that_another_binds_elsewhere_keeps_nothing_of_ours(world: World) 
     world.books_agree()
 
 
+def test_a_pod_that_took_over_the_name_meanwhile_is_not_written_to(world: World) -> None:
+    world.add_pod()
+
+    def take_over(method: str, path: str) -> None:
+        if (method, path[-7:]) == POD:
+            world.cluster.change("Pod", "p", {"metadata": {"uid": "uid-2"}}, "team-a")
+
+    world.cluster.before = take_over
+    assert "uid-2" in world.bind()
+    world.is_untouched("released")
+
+
 def test_a_pod_that_is_deleted_meanwhile_leaves_no_lock(world: World) -> None:
     world.add_pod()
 
@@ -648,6 +661,45 @@ def test_a_pod_whose_bind_nobody_can_tell_of_is_not_bound_again_meanwhile(world:
     assert {method for method, _ in world.cluster.calls} == {"GET", "POST"}
     assert not [path for _, path in world.cluster.calls if path.endswith("/binding")]
     assert world.state() == "binding"
+
+
+@contextmanager
+def hold_of_another_session(world: World, path_end: str) -> Iterator[None]:
+    """From this call on another database session holds the reservation's row."""
+    other = connection.copy()
+    other.inc_thread_sharing()
+
+    def take(method: str, path: str) -> None:
+        if path.endswith(path_end) and other.connection is None:
+            other.set_autocommit(False)
+            with other.cursor() as cursor:
+                cursor.execute("SELECT 1 FROM hamiacct_reservation FOR UPDATE")
+
+    world.cluster.before = take
+    try:
+        yield
+    finally:
+        other.close()
+        world.cluster.before = lambda method, path: None
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_refused", [False, True], ids=["bound", "not bound"])
+def test_what_could_not_be_written_down_is_settled_by_beat(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    world.add_pod()
+    if is_refused:
+        world.cluster.fail(*BINDING, Fault.FORBIDDEN)
+    with hold_of_another_session(world, "/binding"):
+        assert bool(world.bind()) is is_refused, "the answer is the API server's"
+    assert world.state() == "binding"
+    monkeypatch.setattr(holds, "LEFT_OVER_SECONDS", 0)
+    assert tasks.settle_bindings() == 1
+    if is_refused:
+        world.is_untouched("released")
+    else:
+        world.is_bound()
 
 
 def test_a_lock_that_could_not_be_given_back_is_given_back_by_beat(
@@ -787,6 +839,15 @@ def test_a_pod_that_is_bound_already_is_not_bound_again(world: World) -> None:
     assert world.bind() == ""
     assert "bound to n1 already" in world.bind()
     world.is_bound()
+
+
+def test_books_that_are_not_complete_bind_nothing(world: World) -> None:
+    world.add_pod()
+    world.add_pod("q", hold=False, cpu="1")
+    models.Feed.objects.update(listed_at=None, declared_complete_at=None)
+    assert "not complete" in world.bind()
+    world.is_untouched("held")
+    assert world.bind("q") == "", "it asks for nothing that the books are about"
 
 
 # --- twice at once -------------------------------------------------------------------------------
