@@ -43,7 +43,7 @@ def asked_in(request: Request, form: type[serializers.Serializer[Any]]) -> dict[
     bodies.media_type(request._request, bodies.JSON)
     document = bodies.parsed(bodies.read(request._request, MAX_BODY_BYTES))
     if not isinstance(document, dict):
-        raise Malformed("the body must be an object", "/")
+        raise Malformed("the body must be an object")
     read = form(data=document)
     read.is_valid(raise_exception=True)
     found: dict[str, Any] = read.validated_data

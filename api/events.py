@@ -89,7 +89,7 @@ def batch_of(request: HttpRequest) -> Batch:
 def _of_document(body: bytes) -> Batch:
     document = bodies.parsed(body)
     if not isinstance(document, dict):
-        raise Malformed("the body must be an object with events", "/")
+        raise Malformed("the body must be an object with events")
     events = document.get("events")
     if not isinstance(events, list):
         raise Malformed("events must be a list of watch events", "/events")

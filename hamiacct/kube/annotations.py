@@ -146,14 +146,9 @@ def _row(fields: list[str], offset: int) -> Row:
         _number(memory, "memory", memory_at),
         _number(cores, "cores", memory_at + len(memory) + 1),
     )
-    if not uuid or not kind:
-        empty = "UUID" if not uuid else "type"
-        what = (
-            "with non-zero numbers"
-            if row.memory or row.cores
-            else f"beside a given {'type' if not uuid else 'UUID'}"
-        )
-        raise UnreadableAnnotation(f"empty {empty} {what}", offset)
+    if not uuid:  # an empty type is no fault: the annotation's key tells the vendor
+        what = "with non-zero numbers" if row.memory or row.cores else "beside a given type"
+        raise UnreadableAnnotation(f"empty UUID {what}", offset)
     return row
 
 

@@ -140,6 +140,8 @@ def test_a_body_that_is_no_list_of_events_is_malformed(api: APIClient, body: byt
     response = post(api, body)
     assert response.status_code == 400
     assert response.json()["type"] == "/problems/malformed"
+    pointers = [error["pointer"] for error in response.json().get("errors", [])]
+    assert "/" not in pointers  # a member without a name; the whole body is ""
 
 
 def test_a_cut_off_body_says_where(api: APIClient) -> None:

@@ -168,6 +168,6 @@ def test_a_pod_that_is_being_deleted_waits_for_no_init(api: APIClient, _design_c
     api.post("/api/v1/events", {"events": [{"type": "MODIFIED", "object": manifest}]})
     sentence = api.get("/api/v1/pods/uid-web/explain").json()["sentence"]
     assert sentence == (
-        "Charged 22528 MiB, 0 cores and 2 slots, set by an init container with the sidecars declared before it. "
-        "It is being deleted and keeps its charge until it is gone."
+        "Charged 22528 MiB, 0 cores and 2 slots, set by an init container with the sidecars declared before "
+        "it. It is being deleted and keeps its charge until it is gone."
     )

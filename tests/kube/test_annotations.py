@@ -79,7 +79,6 @@ def test_encodes_the_case(given_: dict[str, Any], expected: dict[str, Any]) -> N
         ("GPU-a,NVIDIA,5,1:;\n", "without comma", 18),
         (",NVIDIA,5,1:;", "empty UUID with non-zero numbers", 0),
         (",,5,1:;", "empty UUID with non-zero numbers", 0),
-        ("GPU-a,,5,1:;", "empty type with non-zero numbers", 0),
         (",NVIDIA,0,0:;", "empty UUID", 0),
         ("GPU-a,NVIDIA,5,1", "cut off", 0),
         ("GPU-a,NVIDIA,5,1;", "cut off", 0),
@@ -98,6 +97,12 @@ def test_refuses_and_says_where(text: str, words: str, offset: int) -> None:
 
 def test_a_text_without_the_last_semicolon_is_whole_when_its_last_entry_is_closed() -> None:
     assert codec.decode_groups("GPU-a,NVIDIA,5,1:") == ((Row("GPU-a", "NVIDIA", 5, 1),),)
+
+
+def test_a_device_without_a_type_is_a_device_because_the_key_tells_the_vendor() -> None:
+    groups = ((Row("GPU-a", "", 5, 1), Row("GPU-b", "", 0, 0)), ())
+    assert codec.decode_groups("GPU-a,,5,1:GPU-b,,0,0:;") == groups
+    assert codec.encode_groups(groups[:-1]) == "GPU-a,,5,1:GPU-b,,0,0:;"
 
 
 def test_the_placeholder_of_old_releases_is_an_empty_group() -> None:
