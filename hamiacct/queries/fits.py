@@ -19,9 +19,10 @@ from hamiacct.accounting.holdings import Held
 from hamiacct.accounting.offers import FitDevice, FitNode
 from hamiacct.accounting.pods import DeviceKey, Pod
 from hamiacct.accounting.policies import device_policy_of, node_policy_of
-from hamiacct.accounting.quota import Dimension, selects
+from hamiacct.accounting.quota import Dimension
 from hamiacct.accounting.reasons import Reason
-from hamiacct.queries import fleet, inbox, quotas
+from hamiacct.queries import fleet, inbox
+from hamiacct.queries.admission import standings
 
 MOST_PODS = 1000
 
@@ -166,13 +167,8 @@ def capacity(
 
 def check_books(at: datetime) -> None:
     """Empty books are not free cards: Unavailable until they are complete and up to date (decision 25)."""
-    if not inbox.is_complete():
-        raise Unavailable(
-            "the books are not complete: no full list of pods, nodes and quotas was applied yet"
-        )
-    lag = inbox.backlog(at).lag_seconds
-    if lag > settings.HAMIACCT.max_lag_seconds:
-        raise Unavailable(f"the books are {lag:.0f} s behind: events wait to be applied")
+    if doubt := inbox.doubt(at):
+        raise Unavailable(f"the books may not tell all: {doubt}")
     if not models.Device.objects.filter(ever_registered=True).exists():
         raise Unavailable("no device was ever registered")
 
@@ -212,44 +208,7 @@ def without(node: FitNode, held: Held) -> FitNode:
 
 def room_for(pod: Pod) -> Room:
     """What every ResourceQuota that selects the pod leaves it, its own charge left out (decision 16)."""
-    found = models.ResourceQuota.objects.filter(namespace=pod.namespace, deleted=False)
-    selecting = [
-        quota
-        for quota in found.prefetch_related("usage")
-        if selects(rows.requirements_of(quota), pod.quota_facts)
-    ]
-    own = _own_usage(pod.uid) if selecting else _OwnUsage({}, None)
-    return Room.of(
-        (limit["vendor"], Dimension(limit["dimension"]), hard - _used_by_others(quota, limit, own))
-        for quota in selecting
-        for limit in quota.limits
-        if (hard := quotas.scaled(limit)) is not None
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _OwnUsage:
-    """What the pod itself counts in quotas now, per vendor, and its row, by which they select it."""
-
-    amounts: Mapping[str, Amount]
-    row: models.Pod | None
-
-
-def _own_usage(pod_uid: str) -> _OwnUsage:
-    row = models.Pod.objects.filter(uid=pod_uid).first() if pod_uid else None
-    amounts: dict[str, Amount] = defaultdict(Amount)
-    for entry in row.entries.all() if row is not None else ():
-        amounts[entry.vendor] = amounts[entry.vendor].plus(Amount(0, entry.memory_mib, entry.quota_cores))
-    return _OwnUsage(amounts, row)
-
-
-def _used_by_others(quota: models.ResourceQuota, limit: Mapping[str, str], own: _OwnUsage) -> int:
-    """What a quota counts of the limit's resource, without the pod's own part."""
-    totals = {total.vendor: Amount(0, total.memory_mib, total.cores) for total in quota.usage.all()}
-    used = totals.get(limit["vendor"], Amount())
-    if own.row is not None and selects(rows.requirements_of(quota), rows.quota_facts_of(own.row)):
-        used = used.minus(own.amounts.get(limit["vendor"], Amount()))
-    return used.memory_mib if limit["dimension"] == Dimension.MEMORY else used.cores
+    return Room.of((one.vendor, one.dimension, one.hard - one.used) for one in standings(pod))
 
 
 def _as_offered(node: devices.Node, stored: Mapping[tuple[str, str], FitDevice]) -> FitNode:
