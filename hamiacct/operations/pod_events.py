@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from hamiacct import config, models, rows
 from hamiacct.accounting import lifecycle
@@ -319,13 +320,28 @@ def _record(batch: _Batch, account: _Account, seen: Seen, decision: Decision, po
         return
     assert pod is not None
     row, old = account.row, rows.quota_facts_of(account.row)
+    charged_for = row.containers
     _show(row, pod, seen, batch)
+    if len(decision.charge.usage) and _is_same_charge(decision.charge, account.charge):
+        # What is charged stays, so what it is charged for stays beside it, whatever an event shows now.
+        row.containers = _with_shape_of(charged_for, row.containers)
     _post(batch, account, decision, _reason(seen), seen.resource_version, old)
     row.state, row.rule = decision.state, decision.rule
     row.ended_by, row.ended_version, row.ended_at = "", 0, None
     timed, look_again = lifecycle.timed_oddities(_clock_of(row), batch.at.timestamp())
     row.look_again_at = datetime.fromtimestamp(look_again, UTC) if look_again is not None else None
     account.oddities = tuple(Found(one.code, one.detail, one.key) for one in (*decision.oddities, *timed))
+
+
+def _is_same_charge(one: Charge, other: Charge) -> bool:
+    """Whether both say that the same is held, by the same reading of the same allocations."""
+    return (one.usage, one.charged_as, one.allocations) == (other.usage, other.charged_as, other.allocations)
+
+
+def _with_shape_of(known: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The containers as shown where they are the known ones. Kubernetes changes neither names nor classes."""
+    known_shape, shape = ([(one["name"], one["class"]) for one in some] for some in (known, shown))
+    return shown if shape == known_shape else known
 
 
 def _reason(seen: Seen) -> str:
