@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import BinaryIO, cast
@@ -23,6 +26,8 @@ CHUNK_BYTES = 256 * 1024
 DRAINED_BYTES = 512 * MIB
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# The escape of a surrogate; where it has no partner no other reader notices.
+HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def media_type(request: HttpRequest, *readable: str) -> str:
@@ -94,14 +99,28 @@ def parsed(body: bytes) -> object:
     """The JSON value of a body. Malformed with the position of the fault.
 
     NaN, Infinity, half a surrogate pair, invalid UTF-8 and nesting deeper than 1,024 levels are no JSON
-    here. Of a name that occurs twice in an object the last counts, as with the apiserver.
+    here. Of a name that occurs twice in an object the last counts, as with the apiserver. A number that
+    no double holds is read as its text, so that it spoils nothing but the field it stands in.
     """
     try:
         return orjson.loads(body.removeprefix(BYTE_ORDER_MARK))
     except orjson.JSONDecodeError as error:
         if not body.strip():
             raise Malformed("the body is empty") from None
+        if error.msg.startswith("number is infinit") and not HALF_PAIR.search(body):
+            with suppress(ValueError, RecursionError):  # the first reader's fault tells more
+                return json.loads(body, parse_int=_number, parse_float=_number, parse_constant=_number)
         raise Malformed(f"no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+
+
+def _number(text: str) -> int | float | str:
+    """As the first reader has it: 64 bits or a double; or, beyond both, the text."""
+    if text in ("NaN", "Infinity", "-Infinity"):
+        raise ValueError(text)
+    if len(text) <= 20 and text.removeprefix("-").isdigit() and -(2**63) <= int(text) < 2**64:
+        return int(text)
+    value = float(text)
+    return text if math.isinf(value) else value
 
 
 def texts_of_lines(body: bytes) -> Iterator[bytes]:
