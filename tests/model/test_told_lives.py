@@ -1,5 +1,6 @@
 """Lives that random ones seldom live, told one by one; and the numbers of the design."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from rest_framework.test import APIClient
 
 from tests.model.books import APP, INIT, SIDECAR, Allocation, Books, Event, PodView, effective, steady
 from tests.model.delivery import Call, FullList
+from tests.model.lives import watch_event
 from tests.model.service import InTheRequest, Pair
 
 pytestmark = pytest.mark.django_db
@@ -96,6 +98,18 @@ def test_a_list_that_is_refused_changes_nothing(pair: Pair) -> None:
     assert pair.service.post("/api/v1/snapshots", body).status == 409
     assert pair.service.post("/api/v1/snapshots?confirm=28", body).status == 409
     pair.agree()
+
+
+def test_an_event_without_containers_takes_nothing_from_a_charge_that_is_kept(pair: Pair) -> None:
+    """A bound pod whose event lost its node keeps its charge, and the books say what for."""
+    pod = view("web", 10)
+    pair.follow([Call([Event("ADDED", pod)])])
+    for version, change in ((20, {"claimed": ""}), (30, {"terminating": True})):
+        bare = watch_event(Event("MODIFIED", replace(pod, version=version, **change)))
+        bare["object"]["spec"]["containers"] = []
+        assert pair.service.post("/api/v1/events", {"events": [bare]}).status == 200
+        pair._ledger_agrees()
+        assert pair.service.get("/api/v1/audit").body["ok"]
 
 
 def test_books_that_hold_nothing_agree_with_the_model(pair: Pair) -> None:
