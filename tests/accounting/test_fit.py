@@ -218,10 +218,12 @@ def test_quota_is_asked_of_the_chosen_cards_only() -> None:
     assert refused(fit.place(four, ask, memory_room(99))) == "4/4 ResourceQuotaNotFit"
 
 
-def test_links_never_bind_across_numa_nodes_when_bound() -> None:
-    numa = [device(f"d{place}", numa=place // 2, index=place) for place in range(3)]
-    ask = asking(gpu(100, count=2), annotations={"nvidia.com/numa-bind": "1"}, gpu_policy="topology-aware")
-    assert [sorted(one) for one in uuids(fit.place(node(*numa), ask))] == [["d0", "d1"]]
+@pytest.mark.parametrize(("numas", "pair"), [((0, 0, 1), ["d0", "d1"]), ((0, 1, 1), ["d1", "d2"])])
+def test_links_never_bind_across_numa_nodes_when_bound(numas: tuple[int, ...], pair: list[str]) -> None:
+    three = [device(f"d{place}", numa=numa, index=place) for place, numa in enumerate(numas)]
+    bound = {"nvidia.com/numa-bind": "1"}
+    ask = asking(gpu(100, count=2), annotations=bound, gpu_policy="topology-aware")
+    assert [sorted(one) for one in uuids(fit.place(node(*three), ask))] == [pair]
 
 
 def test_more_combinations_than_can_be_looked_at_are_the_first() -> None:
@@ -259,6 +261,13 @@ def test_only_what_is_asked_above_zero_is_judged() -> None:
     placed(fit.place(node(device("d0")), asking(gpu(0, 10)), over))
     assert refused(fit.place(node(device("d0")), asking(gpu(1, 10)), over)) == "1/1 ResourceQuotaNotFit"
     assert refused(fit.place(node(device("d0")), asking(gpu(0, 11)), over)) == "1/1 ResourceQuotaNotFit"
+
+
+def test_a_quota_on_one_vendor_leaves_the_others_alone() -> None:
+    both = node(device("d0"), device("m0", "MLU"))
+    ask = asking(DeviceRequest("MLU", 1, 5000, 0, 0), gpu(1000))
+    placed(fit.place(both, ask, memory_room(1000)))
+    assert refused(fit.place(both, ask, memory_room(999))) == "1/1 ResourceQuotaNotFit"
 
 
 @pytest.mark.parametrize("amounts", [(5000, 1000), (1000, 5000), (1000, 1000)])
