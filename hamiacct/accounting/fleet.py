@@ -25,11 +25,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hamiacct.accounting import fit, policies
+from hamiacct.accounting import fit, mig, policies
 from hamiacct.accounting.amounts import Amount
 from hamiacct.accounting.asks import UNLIMITED, Ask, ContainerAsk, Room
+from hamiacct.accounting.devices import MigProfile
+from hamiacct.accounting.devices import Placement as Place
 from hamiacct.accounting.fit import Misfit, Placement
-from hamiacct.accounting.fitting import rules
+from hamiacct.accounting.fitting import ascend, rules
 from hamiacct.accounting.fitting.checks import WHOLE_CARD
 from hamiacct.accounting.mig import MIG_MODE
 from hamiacct.accounting.offers import FitDevice, FitNode
@@ -52,10 +54,12 @@ SLOTS, MEMORY, CORES = range(3)
 MAX_CARDS = 31
 """Wider nodes are judged one by one: counts of reasons have five bits."""
 MAX_TOTAL = 2**31
-MAX_ASKED = 2**40
 MAX_NUMA = 2**12
 CARD_BITS = 6
 """Limits of what the columns hold; a node or an ask beyond them is judged one by one."""
+
+MAX_GIVEN = 16
+"""So many nodes are judged one by one; of more, columns are made."""
 
 FIRST_BLOCK = 64
 BLOCK_GROWTH = 8
@@ -81,18 +85,30 @@ _CODES: Mapping[int, Reason] = {
 }
 C_EXHAUSTED, C_ALONE, C_CORES, C_MEMORY, C_QUOTA, C_MUTEX, C_SLOTS, C_UUID = range(2, 10)
 C_TYPE, C_CORDONED, C_UNHEALTHY = range(11, 14)
-_COUNTED = tuple(dict.fromkeys(_CODES.values()))
 COUNT_BITS = 5
 COUNT_MASK = 2**COUNT_BITS - 1
-_SHIFTS = {reason: COUNT_BITS * place for place, reason in enumerate(_COUNTED)}
+_SHARED = (Reason.NUMA, Reason.MIG)
+_APART = [
+    reason for reason in dict.fromkeys(_CODES.values()) if reason not in (*_SHARED, Reason.TOO_FEW_TAKEN)
+]
+_SHIFTS: dict[Reason, int] = {reason: COUNT_BITS * place for place, reason in enumerate(_APART)}
+_SHIFTS |= dict.fromkeys(_SHARED, COUNT_BITS * len(_APART))
+TAKEN_SHIFT = COUNT_BITS * (len(_APART) + 1)
+MAX_TAKEN = 2 ** (63 - TAKEN_SHIFT) - 1
+"""What was taken in vain has the bits on top, as MIG cards are taken many times. NUMA and MIG share theirs:
+one is told by walks in order alone, the other by all the others."""
 _ONE_OF = np.zeros(256, np.int64)
 for _code, _reason in _CODES.items():
-    _ONE_OF[_code] = 1 << _SHIFTS[_reason]
+    _ONE_OF[_code] = 1 << _SHIFTS.get(_reason, TAKEN_SHIFT)
 
 
-def _counts(signature: int) -> dict[str, int]:
+def _counts(signature: int, *, in_order: bool) -> dict[str, int]:
     """How often each reason was met, out of the one number."""
-    counts = {reason: signature >> shift & COUNT_MASK for reason, shift in _SHIFTS.items()}
+    untold = _SHARED[in_order]
+    counts: dict[str, int] = {
+        reason: signature >> shift & COUNT_MASK for reason, shift in _SHIFTS.items() if reason is not untold
+    }
+    counts[Reason.TOO_FEW_TAKEN] = signature >> TAKEN_SHIFT
     return {reason: count for reason, count in counts.items() if count}
 
 
@@ -132,14 +148,26 @@ class Judgement:
 
 
 class _Kind(NamedTuple):
-    """What selectors and scores see of a card; every card refers to one by its number."""
+    """What selectors, scores and MIG see of a card; every card refers to one by its number."""
 
     vendor: str
     model: str
     mode: str
+    mig_profiles: tuple[MigProfile, ...] = ()
+    mig_in_use: tuple[Place, ...] = ()
+
+    @classmethod
+    def of(cls, device: FitDevice) -> _Kind:
+        """The kind of a device."""
+        if device.mode != MIG_MODE:
+            return cls(device.vendor, device.model, device.mode)
+        in_use = tuple(sorted(device.mig_in_use))
+        return cls(device.vendor, device.model, device.mode, device.mig_profiles, in_use)
 
 
 _NO_CARD = _Kind("", "", "")
+MAX_KINDS = 1000
+"""Beyond, those that no card has any more are forgotten."""
 
 
 class _View(NamedTuple):
@@ -147,7 +175,7 @@ class _View(NamedTuple):
 
     state: Codes
     candidates: Numbers
-    largest_memory_mib: int
+    largest: Amount
     mig: Flags | None
 
 
@@ -233,11 +261,11 @@ class _Inventory:
     def _seen(self, vendor: str) -> _View:
         ours = np.array([kind.vendor == vendor and kind is not _NO_CARD for kind in self.kinds])[self.kind]
         mig = np.array([kind.vendor == vendor and kind.mode == MIG_MODE for kind in self.kinds])
-        memory = self.totals[MEMORY][ours]
+        largest = self.totals.max(axis=(1, 2), where=ours, initial=0)
         return _View(
             np.where(ours, self.state, np.uint8(NOT_OURS)),
             ours.sum(axis=0),
-            int(memory.max()) if memory.size else 0,
+            Amount(*largest.tolist()),
             mig[self.kind] if mig.any() else None,
         )
 
@@ -261,37 +289,61 @@ class _Inventory:
                 refused[card, place] = not choice.allows_uuid(uuid)
         return refused
 
-    def with_nodes(self, latest: Mapping[str, FitNode], plan: _Plan) -> _Inventory:
-        """The inventory with these nodes new or replaced, and without those that do not stay."""
+    def with_nodes(self, latest: Mapping[str, FitNode], plan: _Plan) -> tuple[_Inventory, Numbers]:
+        """The inventory with these nodes new or replaced, and without those that do not stay.
+
+        Also what is used of the cards that are new or replaced: card, node and amount in columns.
+        """
         nodes = _merged(self.nodes, plan, tuple(latest.values()))
         cards = _merged(self.cards, plan, tuple(map(_cards_of, latest.values())))
         totals, numa = plan.moved(self.totals), plan.moved(self.numa)
         kind, state, odd = plan.moved(self.kind), plan.moved(self.state), plan.moved(self.odd)
-        kinds = {known: number for number, known in enumerate(self.kinds)}
-        odd[list(plan.at)] = [_is_odd(node) for node in latest.values()]
-        rows = [
-            (
-                card,
-                place,
-                device.total.slots,
-                device.total.memory_mib,
-                device.total.cores,
-                device.numa + 1,
-                kinds.setdefault(_Kind(device.vendor, device.model, device.mode), len(kinds)),
-                C_UNHEALTHY if not device.healthy else C_CORDONED if device.cordoned else PASSES,
-            )
-            for place in plan.at
-            if not odd[place]
-            for card, device in enumerate(cards[place])
-        ]
-        table = np.array(rows, np.int64).reshape(len(rows), 8).T
-        where = (table[0], table[1])
-        totals[:, *where] = table[2:5]
-        numa[where], kind[where], state[where] = table[5:]
+        kinds = self._kinds_in_use(kind)
+        numbers: list[int] = []
+        for place in plan.at:
+            if _is_odd(cards[place]):
+                odd[place] = True
+            else:
+                numbers += _numbers(place, cards[place], kinds)
+        table = np.array(numbers, np.int64).reshape(-1, NUMBERS).T
+        card, node = table[:2]
+        totals[:, card, node] = table[2:5]
+        numa[card, node], kind[card, node], state[card, node] = table[5:8]
         names = self.names
         if not len(plan.stay) == plan.size == len(self.nodes):
             names = _Names(tuple(node.name for node in nodes))
-        return _Inventory(names, nodes, cards, tuple(kinds), totals, numa, kind, state, odd)
+        inventory = _Inventory(names, nodes, cards, tuple(kinds), totals, numa, kind, state, odd)
+        return inventory, table[[0, 1, 8, 9, 10]]
+
+    def _kinds_in_use(self, kind: NDArray[np.int32]) -> dict[_Kind, int]:
+        """The kinds and their numbers; where they are many, those in use alone, numbered anew in `kind`."""
+        kinds = self.kinds
+        if len(kinds) > MAX_KINDS:
+            numbers = np.union1d(kind, [0])
+            kind[...] = np.searchsorted(numbers, kind)
+            kinds = tuple(kinds[number] for number in numbers.tolist())
+        return {known: number for number, known in enumerate(kinds)}
+
+
+NUMBERS = 11
+
+
+def _numbers(place: int, cards: Sequence[FitDevice], kinds: dict[_Kind, int]) -> list[int]:
+    """A node's cards, so many numbers for each; kinds not met before are added."""
+    numbers: list[int] = []
+    kind, number = _NO_CARD, 0
+    for card, device in enumerate(cards):
+        total, used, state = device.total, device.used, PASSES
+        if not device.healthy:
+            state = C_UNHEALTHY
+        elif device.cordoned:
+            state = C_CORDONED
+        if device.mode == MIG_MODE or kind[:3] != (device.vendor, device.model, device.mode):
+            kind = _Kind.of(device)
+            number = kinds.setdefault(kind, len(kinds))
+        numbers += (card, place, total.slots, total.memory_mib, total.cores, device.numa + 1, number, state)
+        numbers += (used.slots, used.memory_mib, used.cores)
+    return numbers
 
 
 class _Plan(NamedTuple):
@@ -335,18 +387,16 @@ def _cards_of(node: FitNode) -> tuple[FitDevice, ...]:
     )
 
 
-def _is_odd(node: FitNode) -> bool:
+def _is_odd(devices: Sequence[FitDevice]) -> bool:
     """Whether a node has what the columns cannot hold."""
-    return (
-        len(node.devices) > MAX_CARDS
-        or len({device.uuid for device in node.devices}) < len(node.devices)
-        or any(
-            min(device.total.slots, device.total.memory_mib, device.total.cores, device.numa + 1) < 0
-            or max(device.total.slots, device.total.memory_mib, device.total.cores) >= MAX_TOTAL
-            or device.numa + 1 >= MAX_NUMA
-            for device in node.devices
-        )
-    )
+    if len(devices) > MAX_CARDS or len({device.uuid for device in devices}) < len(devices):
+        return True
+    for device in devices:
+        total = device.total
+        within = 0 <= total.slots < MAX_TOTAL and 0 <= total.memory_mib < MAX_TOTAL
+        if not (within and 0 <= total.cores < MAX_TOTAL and -1 <= device.numa < MAX_NUMA - 1):
+            return True
+    return False
 
 
 # --- the fleet -----------------------------------------------------------------------------------
@@ -406,25 +456,18 @@ class Fleet:
         """
         latest = {node.name: node for node in changed}
         plan = self._plan(latest, gone)
-        inventory = self._inventory.with_nodes(latest, plan)
+        inventory, columns = self._inventory.with_nodes(latest, plan)
         used = plan.moved(self._used)
+        used[:, columns[0], columns[1]] = columns[2:]
         whole = {
             place: self._whole[old]
             for place, old in enumerate(plan.stay.tolist() if self._whole else ())
             if old in self._whole
         }
-        rows: list[tuple[int, int, int, int, int]] = []
         for place, node in zip(plan.at, latest.values(), strict=True):
             whole.pop(place, None)
             if inventory.odd[place] or any(device.used.core_set for device in node.devices):
                 whole[place] = node
-            if not inventory.odd[place]:
-                rows.extend(
-                    (card, place, device.used.slots, device.used.memory_mib, device.used.cores)
-                    for card, device in enumerate(inventory.cards[place])
-                )
-        table = np.array(rows, np.int64).reshape(len(rows), 5).T
-        used[:, table[0], table[1]] = table[2:]
         return _scored(Fleet(inventory, used, plan.moved(self._scores), whole), plan.at)
 
     def _plan(self, latest: Mapping[str, FitNode], gone: Collection[str]) -> _Plan:
@@ -437,7 +480,8 @@ class Fleet:
             places = {known.by_place[old]: place for place, old in enumerate(stay.tolist())}
         new = count(len(stay))
         at = tuple(places[name] if name in places else next(new) for name in latest)
-        width = max((len(node.devices) for node in latest.values() if not _is_odd(node)), default=0)
+        width = max((len(node.devices) for node in latest.values()), default=0)
+        width = min(width, MAX_CARDS)
         return _Plan(stay, at, max(width, len(self._inventory.kind)), next(new))
 
     def with_usage(self, rows: Iterable[tuple[str, str, Amount]]) -> tuple[Fleet, list[tuple[str, str]]]:
@@ -508,6 +552,9 @@ class Fleet:
         Nodes of `instead` are judged as they are given, in the place of the fleet's own of their names.
         """
         given = {node.name: node for node in instead}
+        if len(given) > MAX_GIVEN:
+            fleet = self.with_nodes(given.values())
+            return fleet.judge(ask, room, nodes, limit=limit, verdicts=verdicts)
         asked = self._inventory.names.places.keys() if nodes is None else dict.fromkeys(nodes)
         trial = _Trial(self, ask, room, max(limit, 0), verdicts, wanted=max(limit, 0))
         for name in given if nodes is None else (name for name in asked if name in given):
@@ -655,14 +702,59 @@ class _Trial:
 
 def _adds_scores(ask: Ask) -> bool:
     """Whether vendors add to a node's score what depends on the choice."""
-    return any(vendor.fit.get("score") for vendor in ask.vendors.values())
+    return any(map(_adds_score, ask.vendors.values()))
+
+
+def _adds_score(vendor: Vendor) -> bool:
+    score = vendor.fit.get("score")
+    return bool(score) and not (score == "networks" and not ascend.has_networks(vendor))
+
+
+class _Form(NamedTuple):
+    """Which checks a rule makes beside health, cordons and uuids; its walk is the shared one."""
+
+    by_type: bool = True
+    has_slot: bool = True
+    is_unused: bool = False
+    has_memory: bool = True
+    has_cores: bool = True
+    is_whole: bool = True
+
+
+_UNITS, _SLOTS = "units", "slots"
+_FORMS: Mapping[str, _Form] = {
+    rules.PLAIN: _Form(),
+    "same-device": _Form(),
+    "ascend": _Form(by_type=False),
+    _UNITS: _Form(is_whole=False),
+    _SLOTS: _Form(has_memory=False, has_cores=False, is_whole=False),
+    "unused": _Form(has_slot=False, is_unused=True, has_cores=False, is_whole=False),
+}
+"""The rules that the columns know (`accounting.fitting`)."""
+
+
+def _mig_places(kind: _Kind, free: Amount, memory_mib: int, count: int) -> int:
+    """How many instances for so much memory, up to `count`, still have a place on a card."""
+    occupied = list(kind.mig_in_use)
+    for number in range(count):
+        left = free
+
+        def has_room(profile: MigProfile, left: Amount = left) -> bool:
+            return Amount(1, profile.memory_mib, profile.cores).fits_in(left)
+
+        instance = mig.choose(kind.mig_profiles, occupied, memory_mib, has_room)
+        if instance is None:
+            return number
+        occupied.append(instance.place)
+        free = free.minus(Amount(1, instance.profile.memory_mib, instance.profile.cores))
+    return count
 
 
 class _Sizes(NamedTuple):
-    """What is asked of every card: numbers for all, or a column where memory depends on the card."""
+    """What is asked of every card: numbers for all, or columns where they depend on the card."""
 
     memory_mib: Any
-    cores: int
+    cores: Any
 
 
 @dataclass
@@ -743,20 +835,27 @@ class _Walk:
             self.tell(self.places_of(nodes), reason, {reason: 1}, container)
             self.alive &= ~nodes
 
-    def refuse_counted(self, nodes: Flags, signatures: Numbers, container: ContainerAsk) -> None:
-        """Refuses these nodes for what was counted on each."""
+    def refuse_counted(
+        self,
+        nodes: Flags,
+        signatures: Numbers,
+        candidates: Numbers,
+        container: ContainerAsk,
+        *,
+        in_order: bool,
+    ) -> None:
+        """Refuses these nodes for what was counted on each, of so many candidates."""
         nodes = nodes & self.alive
-        if not nodes.any():
-            return
-        places = self.places_of(nodes)
-        different, which = np.unique(signatures[nodes], return_inverse=True)
-        ends = np.cumsum(np.bincount(which))
-        groups = np.split(places[np.argsort(which, kind="stable")], ends[:-1])
-        for signature, group in zip(different.tolist(), groups, strict=True):
-            counts = _counts(signature)
-            # Every candidate was refused, taken, or put back: their number is the sum.
-            self.tell(group, message(counts, sum(counts.values())), counts, container)
         self.alive &= ~nodes
+        for number in np.flatnonzero(np.bincount(candidates[nodes])).tolist():
+            alike = nodes & (candidates == number)
+            places = self.places_of(alike)
+            different, which = np.unique(signatures[alike], return_inverse=True)
+            ends = np.cumsum(np.bincount(which))
+            groups = np.split(places[np.argsort(which, kind="stable")], ends[:-1])
+            for signature, group in zip(different.tolist(), groups, strict=True):
+                counts = _counts(signature, in_order=in_order)
+                self.tell(group, message(counts, number), counts, container)
 
     def tell(
         self, places: Numbers, text: str, reasons: Mapping[str, int], container: ContainerAsk | None
@@ -782,51 +881,85 @@ class _Walk:
             self.defer(self.alive)
             return
         choice = self.ask.choice(vendor.key)
-        mig = self.mig_of(view, vendor, choice)
+        mig_cards = self.mig_of(view, vendor, choice)
         too_few = candidates < request.count
-        self.refuse(too_few if mig is None else too_few & ~mig.any(axis=0), Reason.TOO_FEW_DEVICES, container)
+        if mig_cards is not None:
+            too_few &= ~mig_cards.any(axis=0)
+        self.refuse(too_few, Reason.TOO_FEW_DEVICES, container)
 
-        sizes = self.sizes_of(request)
+        sizes = self.sizes_of(vendor, request)
         codes = self.codes(view, vendor, choice, sizes)
-        ordered = choice.numa_bind or self.is_limited(vendor)
-        if mig is not None:
-            doubtful = np.asarray((mig if ordered else mig & (codes == PASSES)).any(axis=0))
-            self.defer(doubtful)
+        matters_later = self.matters_later(vendor)
         taken: Flags | None = None
-        if ordered:
-            fits, signatures, taken = self.in_order(container, vendor, request, sizes, codes)
+        if choice.numa_bind or self.is_limited(vendor):
+            if mig_cards is not None:
+                self.defer(np.asarray(mig_cards.any(axis=0)))
+            picked, signatures, taken = self.in_order(container, vendor, request, sizes, codes)
+            fits = picked >= request.count
+            self.refuse_counted(~fits, signatures, candidates, container, in_order=True)
         else:
             signatures = _ONE_OF[codes].sum(axis=0)
-            fits = signatures & COUNT_MASK >= request.count
-        self.refuse_counted(~fits, signatures, container)
-        if self.matters_later(vendor):
+            if mig_cards is not None and self.is_limited(vendor, by_profiles=True):
+                self.defer(np.asarray(mig_cards.any(axis=0)))
+            elif mig_cards is not None and matters_later:
+                self.defer(np.asarray((mig_cards & (codes == PASSES)).any(axis=0)))
+            elif mig_cards is not None:
+                signatures += self.mig_places(mig_cards & (codes == PASSES), request, sizes)
+            fits = signatures >> TAKEN_SHIFT >= request.count
+            self.refuse_counted(~fits, signatures, candidates, container, in_order=False)
+        if matters_later:
             if taken is None:
                 taken = self.first(self.order_keys(container, vendor), codes, request.count)
             self.then(container.kind, vendor, taken, sizes)
 
     def is_plain(self, container: ContainerAsk, vendor: Vendor, request: DeviceRequest) -> bool:
         """Whether the request is one of those that the columns answer."""
-        earlier = self.ask.containers[: self.number]
         rule = rules.rule_name(vendor)
-        if rule == "same-device":
-            is_ruled = any(one.vendor == vendor.key for other in earlier for one in other.requests)
-        else:
-            is_ruled = rule != rules.PLAIN
-        by_links = vendor.fit.get("topology") is True and self.ask.device_policy.is_topology_aware
-        depends = (
-            self.matters_later(vendor) or self.is_limited(vendor) or self.ask.choice(vendor.key).numa_bind
-        )
+        if rule not in _FORMS or _adds_score(vendor) or request.count < 1:
+            return False
+        choice = self.ask.choice(vendor.key)
+        units = CoresKind.DEVICE_UNITS if rule == _UNITS else CoresKind.PERCENT
         asked = (request.memory_mib, request.memory_percent, request.cores)
-        return (
-            not is_ruled
-            and not vendor.fit.get("score")
-            and vendor.cores_kind is CoresKind.PERCENT
-            and not (by_links and depends)
-            and sum(one.vendor == vendor.key for one in container.requests) == 1
-            and request.count > 0
-            and min(asked) >= 0
-            and max(asked) < MAX_ASKED
-            and request.memory_percent < MAX_TOTAL
+        by_links = vendor.fit.get("topology") is True and self.ask.device_policy.is_topology_aware
+        earlier = self.ask.containers[: self.number]
+        modules = vendor.fit.get("modules")
+        by_modules = isinstance(modules, tuple | list) and vendor.word in modules
+        is_peculiar = (
+            vendor.cores_kind is not units
+            or sum(one.vendor == vendor.key for one in container.requests) > 1
+            or (by_links and (self.matters_later(vendor) or self.is_limited(vendor) or choice.numa_bind))
+            or (
+                rule == "same-device"
+                and any(one.vendor == vendor.key for other in earlier for one in other.requests)
+            )
+            or (rule == "ascend" and (choice.mode == ascend.SOFT_SPLIT or (request.count > 1 and by_modules)))
+        )
+        return not is_peculiar and min(asked) >= 0 and max(asked) < MAX_TOTAL
+
+    def mig_places(self, cards: Flags, request: DeviceRequest, sizes: _Sizes) -> Any:
+        """What MIG cards that pass add to the signatures: one for each further place, one for the last look.
+
+        A card is looked at until it refuses; those alike are looked at once.
+        """
+        card, node = np.nonzero(cards)
+        free = (self.totals - self.used)[:, card, node]
+        memory_mib = np.broadcast_to(sizes.memory_mib, cards.shape)[card, node]
+        kinds = self.of(self.fleet._inventory.kind)[card, node]
+        looks = list(zip(kinds.tolist(), *free.tolist(), memory_mib.tolist(), strict=True))
+        places = {
+            look: _mig_places(
+                self.fleet._inventory.kinds[look[0]], Amount(*look[1:4]), look[4], request.count
+            )
+            for look in dict.fromkeys(looks)
+        }
+        taken = np.zeros(cards.shape, np.int64)
+        taken[card, node] = [places[look] for look in looks]
+        total = taken.sum(axis=0)
+        # Counts beyond the bits are of cards that nobody makes.
+        self.defer(total + MAX_CARDS > MAX_TAKEN)
+        looked = cards.sum(axis=0)
+        return (np.minimum(total, MAX_TAKEN - MAX_CARDS) - looked << TAKEN_SHIFT) + (
+            looked << _SHIFTS[Reason.MIG]
         )
 
     def mig_of(self, view: _View, vendor: Vendor, choice: Choice) -> Flags | None:
@@ -843,30 +976,50 @@ class _Walk:
         asked_again = any(request.vendor == vendor.key for other in after for request in other.requests)
         return asked_again and (kind is not ContainerClass.INIT or self.is_limited(vendor))
 
-    def is_limited(self, vendor: Vendor) -> bool:
-        """Whether quotas can refuse at all: not where the pod stays below them wherever it goes."""
+    def is_limited(self, vendor: Vendor, *, by_profiles: bool = False) -> bool:
+        """Whether quotas can refuse at all: not where the pod stays below them wherever it goes.
+
+        `by_profiles` is for MIG cards: their profiles may be of any size, up to all of a card.
+        """
         if not self.room.limits(vendor.key):
             return False
         view = self.fleet._inventory.view(vendor.key)
         requests = [
             one for other in self.ask.containers for one in other.requests if one.vendor == vendor.key
         ]
-        memory_mib = sum(one.count * one.memory_on(view.largest_memory_mib) for one in requests)
-        cores = sum(one.count * min(one.cores, WHOLE_CARD) for one in requests)
+        most = view.largest.memory_mib
+        if by_profiles:
+            count = sum(one.count for one in requests)
+            memory_mib, cores = count * most, count * max(view.largest.cores, WHOLE_CARD)
+        elif vendor.cores_kind is CoresKind.PERCENT:
+            memory_mib = sum(one.count * one.memory_on(most) for one in requests)
+            cores = sum(one.count * min(one.cores, WHOLE_CARD) for one in requests)
+        else:
+            memory_mib = sum(one.count * (one.memory_mib or most) for one in requests)
+            cores = sum(one.count * WHOLE_CARD for one in requests)
         return not self.room.admits(vendor.key, memory_mib, cores)
 
-    def sizes_of(self, request: DeviceRequest) -> _Sizes:
-        """What the request is on each card; see `shared.as_asked`."""
+    def sizes_of(self, vendor: Vendor, request: DeviceRequest) -> _Sizes:
+        """What the request is on each card; see `shared.as_asked`, and `units.in_units` for AMD."""
+        rule, total = rules.rule_name(vendor), self.totals
         cores = min(request.cores, WHOLE_CARD)
+        if rule == _SLOTS:
+            return _Sizes(0, 0)
+        if rule == _UNITS:
+            memory_mib: Any = request.memory_mib or total[MEMORY]
+            if cores:
+                return _Sizes(memory_mib, np.maximum(total[CORES] * cores // 100, 1))
+            is_whole = (memory_mib >= total[MEMORY]) & (total[MEMORY] > 0)
+            return _Sizes(memory_mib, total[CORES] * is_whole)
         if request.memory_mib > 0 or request.memory_percent == PERCENT_NOT_GIVEN:
             return _Sizes(request.memory_mib, cores)
         if request.memory_percent == 0:
-            return _Sizes(self.totals[MEMORY], cores)
-        return _Sizes(self.totals[MEMORY] * request.memory_percent // 100, cores)
+            return _Sizes(total[MEMORY], cores)
+        return _Sizes(total[MEMORY] * request.memory_percent // 100, cores)
 
     def codes(self, view: _View, vendor: Vendor, choice: Choice, sizes: _Sizes) -> Codes:
         """What speaks against each card, but quotas: the checks of semantics 6.2, the first that refuses."""
-        inventory = self.fleet._inventory
+        inventory, form = self.fleet._inventory, _FORMS[rules.rule_name(vendor)]
         used_slots = self.used[SLOTS]
         free_cores = self.totals[CORES] - self.used[CORES]
         codes: Codes = self.of(view.state)
@@ -876,18 +1029,21 @@ class _Walk:
             if refused is not None:
                 codes = np.maximum(codes, refused.view(np.uint8) * np.uint8(code))
 
-        by_type = inventory.refused_by_type(choice)
+        by_type = inventory.refused_by_type(choice) if form.by_type else None
         by_uuid = inventory.refused_by_uuid(choice)
         check(None if by_type is None else self.of(by_type), C_TYPE)
         check(None if by_uuid is None else self.of(by_uuid), C_UUID)
-        check(self.totals[SLOTS] - used_slots < 1, C_SLOTS)
-        if self.ask.device_policy.is_mutex:
+        if form.has_slot:
+            check(self.totals[SLOTS] - used_slots < 1, C_SLOTS)
+        if form.is_unused or (form.has_slot and self.ask.device_policy.is_mutex):
             check(used_slots > 0, C_MUTEX)
-        check(self.totals[MEMORY] - self.used[MEMORY] < sizes.memory_mib, C_MEMORY)
-        check(free_cores < sizes.cores, C_CORES)
-        if sizes.cores == WHOLE_CARD:
+        if form.has_memory:
+            check(self.totals[MEMORY] - self.used[MEMORY] < sizes.memory_mib, C_MEMORY)
+        if form.has_cores:
+            check(free_cores < sizes.cores, C_CORES)
+        if form.is_whole and sizes.cores == WHOLE_CARD:
             check((self.totals[CORES] == WHOLE_CARD) & (used_slots > 0), C_ALONE)
-        if sizes.cores == 0:
+        if form.is_whole and sizes.cores == 0:
             check((self.totals[CORES] != 0) & (free_cores == 0), C_EXHAUSTED)
         return codes
 
@@ -939,10 +1095,10 @@ class _Walk:
 
     def in_order(
         self, container: ContainerAsk, vendor: Vendor, request: DeviceRequest, sizes: _Sizes, codes: Codes
-    ) -> tuple[Flags, Numbers, Flags]:
+    ) -> tuple[Numbers, Numbers, Flags]:
         """The walk card by card, where it depends on what was taken: quotas and numa-bind.
 
-        Returns which nodes fit, what was counted on each, and which cards were taken.
+        Returns how many cards were taken on each node, what was counted there, and which cards were taken.
         """
         keys = np.where(codes == NOT_OURS, policies.INT64_MAX, self.order_keys(container, vendor))
         order = np.argsort(keys, axis=0)
@@ -976,10 +1132,10 @@ class _Walk:
             picked += passes
             posted += growth[:, step] * passes
             signatures += np.where(tried & ~passes, _ONE_OF[code], 0)
-        signatures += picked << _SHIFTS[Reason.TOO_FEW_TAKEN]
+        signatures += picked << TAKEN_SHIFT
         by_card = np.zeros(taken.shape, np.bool_)
         np.put_along_axis(by_card, order, taken, axis=0)
-        return picked >= request.count, signatures, by_card
+        return picked, signatures, by_card
 
     def quota_terms(self, vendor: Vendor, sizes: _Sizes) -> tuple[Numbers, Numbers]:
         """Memory and cores that the pod so far comes to, and by how much each card would add to them.
@@ -991,10 +1147,19 @@ class _Walk:
         shape = self.used.shape[1:]
         steady = np.zeros((2, *shape), np.int64) if self.steady is None else self.steady
         peak = np.zeros((2, *shape), np.int64) if self.peak is None else self.peak
-        effective = np.maximum(peak, steady)
         held = np.empty((2, *shape), np.int64)
         held[0], held[1] = sizes.memory_mib, sizes.cores
-        return (effective * ours).sum(axis=1), np.maximum(peak, steady + held) - effective
+        before = self.in_quota_units(vendor, np.maximum(peak, steady))
+        after = self.in_quota_units(vendor, np.maximum(peak, steady + held))
+        return (before * ours).sum(axis=1), after - before
+
+    def in_quota_units(self, vendor: Vendor, amounts: Numbers) -> Numbers:
+        """As `Vendor.quota_cores_of`, of memory and cores by card."""
+        if vendor.cores_kind is not CoresKind.DEVICE_UNITS:
+            return amounts
+        total = self.totals[CORES]
+        percent = -(-amounts[1] * 100 // np.maximum(total, 1))
+        return np.stack((amounts[0], np.where(total > 0, percent, amounts[1])))
 
     def admits(self, vendor: Vendor, posted: Numbers) -> Flags:
         """As `Room.admits`, of memory and cores by node."""

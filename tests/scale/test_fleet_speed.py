@@ -1,0 +1,108 @@
+"""What the columns save, as multiples of judging one node by the definition in the same run.
+
+The budgets are several times what a quiet machine shows; they catch a column that became a loop.
+"""
+
+import random
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+import pytest
+
+from hamiacct import config
+from hamiacct.accounting import fit
+from hamiacct.accounting.amounts import Amount
+from hamiacct.accounting.asks import Ask, ContainerAsk, Room
+from hamiacct.accounting.fleet import Fleet
+from hamiacct.accounting.offers import FitDevice, FitNode
+from hamiacct.accounting.pods import ContainerClass
+from hamiacct.accounting.quota import Dimension
+from hamiacct.accounting.requests import DeviceRequest
+
+CARDS = 8
+TOTAL = Amount(10, 81920, 100)
+VENDORS = {vendor.key: vendor for vendor in config.read_vendors() if vendor.key == "NVIDIA"}
+APP, INIT, SIDECAR = ContainerClass.APP, ContainerClass.INIT, ContainerClass.SIDECAR
+
+
+def fleet_of(number: int) -> list[FitNode]:
+    """Nodes of eight cards with up to seven pods each, a third of the nodes full."""
+    chance = random.Random(number)
+
+    def used(busy: bool) -> Amount:
+        pods = 9 if busy else chance.randint(0, 7)
+        return Amount(pods, pods * 9000, min(pods * 11, 100))
+
+    def node(place: int) -> FitNode:
+        busy = chance.random() < 1 / 3
+        return FitNode(
+            f"node-{place:05d}",
+            tuple(
+                FitDevice(f"GPU-{place}-{card}", "NVIDIA", TOTAL, used(busy), card, card, "NVIDIA A100")
+                for card in range(CARDS)
+            ),
+        )
+
+    return [node(place) for place in range(number)]
+
+
+def ask_of(*containers: tuple[ContainerClass, DeviceRequest]) -> Ask:
+    """A pod of these containers."""
+    return Ask(
+        tuple(
+            ContainerAsk(place, f"c{place}", kind, (asked,)) for place, (kind, asked) in enumerate(containers)
+        ),
+        VENDORS,
+    )
+
+
+def gpus(count: int, memory_mib: int, cores: int = 0) -> DeviceRequest:
+    return DeviceRequest("NVIDIA", count, memory_mib, cores=cores)
+
+
+ONE = ask_of((APP, gpus(1, 9000, 10)))
+WHOLE = ask_of((APP, gpus(CARDS, 81920, 100)))
+FOUR = ask_of(
+    (SIDECAR, gpus(1, 2048)), (INIT, gpus(1, 20480)), (APP, gpus(1, 10240, 10)), (APP, gpus(2, 10240, 10))
+)
+NARROW = Room({("NVIDIA", Dimension.MEMORY): 50_000})
+
+
+def milliseconds(call: Callable[[], object], times: int = 7) -> float:
+    """The shortest of several, warm: what others do on the machine only adds."""
+    call()
+    taken = []
+    for _ in range(times):
+        begun = perf_counter()
+        call()
+        taken.append(perf_counter() - begun)
+    return min(taken) * 1000
+
+
+@pytest.mark.parametrize("number", [1000, 5000])
+def test_a_fleet_is_judged_for_the_price_of_a_few_nodes(number: int) -> None:
+    nodes = fleet_of(number)
+    fleet = Fleet.of(nodes)
+    yardstick = milliseconds(lambda: [fit.place(node, ONE) for node in nodes[:50]]) / 50
+    rows = [(node.name, node.devices[0].uuid, Amount(1, 9000, 11)) for node in nodes[:100]]
+    budgets: dict[str, tuple[Callable[[], object], float]] = {
+        "best node": (lambda: fleet.judge(ONE), 20),
+        "best node, every block in vain": (lambda: fleet.judge(WHOLE), 80),
+        "every verdict, one container": (lambda: fleet.judge(ONE, limit=5, verdicts=True), 60),
+        "every verdict, all refuse": (lambda: fleet.judge(WHOLE, limit=5, verdicts=True), 60),
+        "every verdict as a misfit": (lambda: fleet.judge(WHOLE, limit=5, verdicts=True).failed, 200),
+        "every verdict, four containers": (lambda: fleet.judge(FOUR, limit=5, verdicts=True), 200),
+        "four containers near the quota": (lambda: fleet.judge(FOUR, NARROW, limit=5, verdicts=True), 400),
+        "usage of 100 cards": (lambda: fleet.with_usage(rows), 30),
+        "10 nodes replaced": (lambda: fleet.with_nodes(nodes[:10]), 60),
+        "all columns made": (lambda: Fleet.of(nodes), 0.8 * number),
+    }
+    sys.stdout.write(f"\n{number} x {CARDS} cards; one node by the definition: {yardstick:.3f} ms\n")
+    too_slow = {}
+    for name, (call, budget) in budgets.items():
+        taken = milliseconds(call)
+        sys.stdout.write(f"  {name:34} {taken:8.2f} ms  {taken / yardstick:7.1f} nodes\n")
+        if taken > budget * yardstick:
+            too_slow[name] = taken / yardstick
+    assert not too_slow
