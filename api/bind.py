@@ -52,7 +52,7 @@ log = structlog.get_logger("hamiacct.bind")
 
 # Half of a web process's threads (hamiacct.server): a bind waits for others, and must not make others wait.
 AT_ONCE = 2
-LOOK_AGAIN_SECONDS = 0.1
+LOOK_AGAIN_SECONDS = 0.2
 
 # What is answered as an Error; anything else is a bug.
 ANSWERED = tuple(errors.TABLE)

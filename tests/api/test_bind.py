@@ -631,7 +631,7 @@ def come_back(world: World) -> None:
 
 @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.CUT_BEFORE])
 def test_beat_settles_what_could_not_be_told(
-    world: World, monkeypatch: pytest.MonkeyPatch, fault: Fault
+    world: World, settings: Any, monkeypatch: pytest.MonkeyPatch, fault: Fault
 ) -> None:
     world.add_pod()
     fail_from_the_binding_on(world, fault)
@@ -643,6 +643,10 @@ def test_beat_settles_what_could_not_be_told(
     assert tasks.settle_bindings() == 0, "the API server is still away"
     assert world.state() == "binding"
     come_back(world)
+    in_earnest = settings.HAMIACCT
+    settings.HAMIACCT = dataclasses.replace(in_earnest, scheduler_mode=False)
+    assert tasks.settle_bindings() == 0, "the cluster is only read"
+    settings.HAMIACCT = in_earnest
     assert tasks.settle_bindings() == 1
     assert tasks.settle_bindings() == 0
     if fault.is_done:
@@ -700,6 +704,29 @@ def test_what_could_not_be_written_down_is_settled_by_beat(
         world.is_untouched("released")
     else:
         world.is_bound()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_attempt_that_beat_has_settled_does_nothing_to_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.add_pod()
+    monkeypatch.setattr(holds, "LEFT_OVER_SECONDS", 0)
+
+    def settle_and_hold_again(method: str, path: str) -> None:
+        if path.endswith("/binding"):
+            try:
+                assert tasks.settle_bindings() == 1
+                world.hold()
+            finally:
+                connection.close()
+
+    world.cluster.before = settle_and_hold_again
+    assert "409" in world.bind()
+    world.is_untouched("held")
+    world.cluster.before = lambda method, path: None
+    assert world.bind() == ""
+    world.is_bound()
 
 
 def test_a_lock_that_could_not_be_given_back_is_given_back_by_beat(
@@ -989,7 +1016,8 @@ def test_a_body_that_cannot_be_meant_is_an_error(world: World, bodies: list[byte
         answer = world.client.generic("POST", "/extender/bind", body, content_type="application/json")
         assert answer.status_code == 200
         assert answer.json()["Error"], body[:80]
-    assert not any(method == "PATCH" for method, _ in world.cluster.calls)
+    looked_at = {"/api/v1/namespaces/team-a/pods/p", "/api/v1/nodes/n1"}
+    assert {(method, path) for method, path in world.cluster.calls} <= {("GET", path) for path in looked_at}
     assert world.lock() is None
     world.books_agree()
 
