@@ -203,7 +203,7 @@ def _findings(node: Node, devices: Iterable[models.Device], deleted: bool) -> li
     found += [
         Found(
             FindingCode.DUPLICATE_REGISTRATION,
-            f"{one.vendor} registers {uuid} twice",
+            f"{one.vendor} registers {uuid}, which is registered already; the first one counts",
             f"{one.vendor} {uuid}"[:253],
         )
         for one in node.registrations

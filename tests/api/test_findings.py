@@ -57,3 +57,12 @@ def test_filters_are_all_to_hold(listed: Listed, _three_findings: None, query: s
 
 def test_a_code_that_is_none_is_malformed(api: APIClient) -> None:
     assert api.get("/api/v1/findings?code=odd").status_code == 400
+
+
+def test_a_uuid_that_two_vendors_register_is_said_of_the_later_one(
+    listed: Listed, send: Callable[..., Any]
+) -> None:
+    also = {"hami.io/node-dcu-register": "GPU-a,4,32768,100,DCU,0,true:"}
+    send(node("n1", card("GPU-a"), **also))
+    (found,) = listed("/api/v1/findings?code=duplicate-registration")
+    assert found["detail"] == "DCU registers GPU-a, which is registered already; the first one counts"
