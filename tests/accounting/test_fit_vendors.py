@@ -200,12 +200,24 @@ def test_links_kept_whole_score_where_it_is_configured() -> None:
     assert placed(fit.place(linked, asking(request, vendors=[aware]))).score == 10 * 10 * 10_000
     single = one(SGPU, memory_percent=100, cores=100)
     assert placed(fit.place(linked, asking(single, vendors=[aware]))).score == 0.0  # b0 breaks nothing
+    pair = FitNode("n1", linked.devices[:2])
+    assert placed(fit.place(pair, asking(single, vendors=[aware]))).score == -10 * 10_000
     assert placed(fit.place(linked, asking(request))).score == 0.0
 
 
 def test_an_unhealthy_shared_card_has_its_own_word() -> None:
     card = node(device("d0", SGPU, healthy=False))
     assert refused(fit.place(card, asking(one(SGPU, memory_mib=1)))) == "1/1 CardUnhealthy"
+
+
+def test_the_smaller_zone_is_taken_whichever_is_tried_first() -> None:
+    for zones in ((1, 1, 2, 2, 2), (2, 2, 2, 1, 1)):
+        some = [
+            device(f"z{zone}-{place}", SGPU, custom={"linkZone": zone}, index=place)
+            for place, zone in enumerate(zones)
+        ]
+        [rows] = taken(fit.place(node(*some), asking(one(SGPU, count=2, memory_percent=100, cores=100))))
+        assert {uuid[:2] for uuid in rows} == {"z1"}
 
 
 # --- Kunlunxin -----------------------------------------------------------------------------------

@@ -17,8 +17,15 @@ from hamiacct.accounting.reasons import Reason
 LEFT = frozenset(range(4))
 RIGHT = frozenset(range(4, 8))
 BOTH = LEFT | RIGHT
-ACROSS = ((0, 4), (1, 5), (2, 6), (3, 7))
-SQUARES = ((0, 1, 4, 5), (2, 3, 6, 7), (0, 2, 4, 6), (1, 3, 5, 7), (0, 3, 4, 7), (1, 2, 5, 6))
+ACROSS: tuple[tuple[int, ...], ...] = ((0, 4), (1, 5), (2, 6), (3, 7))
+SQUARES: tuple[tuple[int, ...], ...] = (
+    (0, 1, 4, 5),
+    (2, 3, 6, 7),
+    (0, 2, 4, 6),
+    (1, 3, 5, 7),
+    (0, 3, 4, 7),
+    (1, 2, 5, 6),
+)
 """Two pairs of opposite cards: what four may be when no wing has four."""
 
 PREFERRED_FREE = {1: (1, 3, 2, 4), 2: (2, 3, 4), 4: (4,)}
@@ -33,24 +40,8 @@ def choose(free: frozenset[int], count: int) -> tuple[int, ...]:
         for wing in (LEFT, RIGHT):
             if len(wing & free) == wanted:
                 return tuple(sorted(wing & free))[:count]
-    if count == len(ACROSS[0]):
-        return next((pair for pair in ACROSS if free >= set(pair)), ())
-    if count == len(SQUARES[0]):
-        return _square(free & BOTH)
-    return ()
-
-
-def _square(free: frozenset[int]) -> tuple[int, ...]:
-    """Four across both wings; of six, preferably so that the two left over are linked."""
-    squares = [square for square in SQUARES if free >= set(square)]
-    if len(free) == 6:
-        linked = [square for square in squares if _linked(free - set(square))]
-        return next(iter(linked), squares[-1] if squares else ())
-    return squares[0] if squares else ()
-
-
-def _linked(pair: frozenset[int]) -> bool:
-    return pair <= LEFT or pair <= RIGHT or tuple(sorted(pair)) in ACROSS
+    across = {2: ACROSS, 4: SQUARES}.get(count, ())
+    return next((group for group in across if free >= set(group)), ())
 
 
 Usable = Callable[[Scene, FitDevice], bool]
