@@ -7,6 +7,7 @@ did. The caller alone is told by 401 and 403.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -146,16 +147,18 @@ def simulated(nodes: Mapping[str, Manifest], question: fits.Question) -> wire.Fi
     """All of these nodes that would take the pod, and why the others would not. Nothing is stored."""
     if question.ask.is_empty:
         return wire.filter_result(nodes=nodes.values())
-    known, failed = _inventories(nodes)
-    found = fits.simulate(question, known, at=timezone.now())
+    now = timezone.now()
+    reservations.expire(at=now)
+    known, failed = _inventories(nodes, now)
+    found = fits.simulate(question, known, at=now)
     failed |= {one.node: one.message for one in found.failed}
     taking = [manifest for name, manifest in nodes.items() if name not in failed]
     return wire.filter_result(nodes=taking, failed=failed)
 
 
-def _inventories(nodes: Mapping[str, Manifest]) -> tuple[list[devices.Node], dict[str, str]]:
+def _inventories(nodes: Mapping[str, Manifest], now: datetime) -> tuple[list[devices.Node], dict[str, str]]:
     """What each node registers; one that cannot be read fails alone."""
-    vendors, zone, now = config.vendors(), config.handshake_zone(), timezone.now()
+    vendors, zone = config.vendors(), config.handshake_zone()
     known: list[devices.Node] = []
     failed: dict[str, str] = {}
     for name, manifest in nodes.items():
@@ -187,9 +190,12 @@ class Prioritize(Extended):
 
 def ranked(args: ExtenderArgs, question: fits.Question) -> dict[str, float]:
     """The nodes that would take the pod, the larger the better. A pod that asks for nothing has no wishes."""
+    if question.ask.is_empty:
+        return {}
     now = timezone.now()
+    reservations.expire(at=now)
     if args.nodes is not None:
-        found = fits.simulate(question, _inventories(args.nodes)[0], at=now)
+        found = fits.simulate(question, _inventories(args.nodes, now)[0], at=now)
     else:
         names = args.node_names
         found = fits.find(question, nodes=names, limit=max(len(names), 1), verdicts=False, at=now)

@@ -114,6 +114,20 @@ def test_filtered_again_a_pod_gives_its_hold_back_first(
 
 
 @pytest.mark.usefixtures("_three_nodes")
+def test_a_hold_whose_time_is_up_is_not_in_the_way(
+    filtered: Callable[..., Any], settings: Any, clock: Callable[[int], None]
+) -> None:
+    settings.HAMIACCT = replace(settings.HAMIACCT, reservation_ttl_seconds=5)
+    assert filtered(asking("p", gpumem=24000), "n2")["NodeNames"] == ["n2"]
+    assert filtered(asking("q", gpumem=24000), "n2")["FailedNodes"] == {"n2": "1/1 CardInsufficientMemory"}
+    clock(6)
+    assert filtered(asking("q", gpumem=24000), "n2")["NodeNames"] == ["n2"]
+    clock(12)
+    shown = [node("n2", card("GPU-c"))]
+    assert filtered(asking("r", gpumem=24000), nodes=shown)["Nodes"]["items"] == shown
+
+
+@pytest.mark.usefixtures("_three_nodes")
 def test_a_quotas_refusal_stands_in_place_of_a_nodes(
     send: Callable[..., Any], filtered: Callable[..., Any], decisions: Callable[..., list[Any]]
 ) -> None:
@@ -325,6 +339,29 @@ def test_the_node_that_holds_the_pod_takes_it(
     asked = asking("p", gpumem=24000)
     assert filtered(asked, "n2")["NodeNames"] == ["n2"]
     assert scores(asked, NodeNames=["n2"]) == {"n2": 10}
+
+
+@pytest.mark.usefixtures("_three_nodes")
+def test_a_hold_whose_time_is_up_takes_nothing_from_a_score(
+    filtered: Callable[..., Any],
+    scores: Callable[..., dict[str, int]],
+    settings: Any,
+    clock: Callable[[int], None],
+) -> None:
+    settings.HAMIACCT = replace(settings.HAMIACCT, reservation_ttl_seconds=5)
+    filtered(asking("p", gpumem=24000), "n2")
+    assert scores(asking("q", gpumem=24000), NodeNames=["n2"]) == {"n2": 0}
+    clock(6)
+    assert scores(asking("q", gpumem=24000), NodeNames=["n2"]) == {"n2": 10}
+
+
+def test_a_pod_that_asks_for_nothing_needs_no_database(api: APIClient) -> None:
+    def fail(*_: Any) -> Any:
+        raise OperationalError("server closed the connection unexpectedly")
+
+    with connection.execute_wrapper(fail):
+        response = api.post("/extender/filter", {"Pod": asking("p", {}), "NodeNames": ["n1"]})
+    assert response.json() == {**NOTHING, "NodeNames": ["n1"]}
 
 
 def test_without_wishes_or_without_books_nothing_speaks_for_any_node(

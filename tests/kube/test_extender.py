@@ -41,8 +41,9 @@ def test_no_nodes_is_a_form_too(nodes: Any) -> None:
 
 def test_a_node_named_twice_is_one() -> None:
     assert extender.extender_args({"Pod": POD, "NodeNames": ["n1", "n2", "n1"]}).names == ("n1", "n2")
-    args = extender.extender_args({"Pod": POD, "Nodes": {"items": [node("n1"), node("n1")]}})
-    assert args.names == ("n1",)
+    other = {**node("n1"), "spec": {"unschedulable": True}}
+    args = extender.extender_args({"Pod": POD, "Nodes": {"items": [node("n1"), other]}})
+    assert args.nodes == {"n1": node("n1")}
 
 
 @pytest.mark.parametrize(
