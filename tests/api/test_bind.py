@@ -872,7 +872,7 @@ def test_books_that_are_not_complete_bind_nothing(world: World) -> None:
     world.add_pod()
     world.add_pod("q", hold=False, cpu="1")
     models.Feed.objects.update(listed_at=None, declared_complete_at=None)
-    assert "not complete" in world.bind()
+    assert "no full list" in world.bind()
     world.is_untouched("held")
     assert world.bind("q") == "", "it asks for nothing that the books are about"
 
