@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 from django.utils import timezone
@@ -10,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api import bodies, problems
+from api import afterwards, bodies, problems
 from api.auth import SCHEDULERS, WebhookAuthentication
 from api.endpoint import Endpoint
 from api.errors import TooLarge
@@ -145,12 +146,15 @@ def _keep(
 ) -> None:
     if review.dry_run:
         return
-    decisions.record(
-        Question.ADMISSION,
-        verdict,
-        namespace=review.namespace,
-        pod=review.name,
-        message=message,
-        checks=checks or (),
-        at=timezone.now(),
+    afterwards.do(
+        partial(
+            decisions.record,
+            Question.ADMISSION,
+            verdict,
+            namespace=review.namespace,
+            pod=review.name,
+            message=message,
+            checks=checks or (),
+            at=timezone.now(),
+        )
     )

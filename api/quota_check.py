@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api import bodies
+from api import asking, bodies
 from api.auth import SCHEDULERS
 from api.endpoint import OF_BODIES, Endpoint
 from api.explain import pod_asked_about
@@ -20,7 +20,6 @@ from hamiacct.accounting.errors import Malformed, UnreadableRequest
 from hamiacct.accounting.quota import Check
 from hamiacct.accounting.words import Question, Refusal
 from hamiacct.kube import fields
-from hamiacct.operations import decisions
 from hamiacct.queries import admission
 
 MAX_BODY_BYTES = 8 * bodies.MIB
@@ -82,11 +81,11 @@ class QuotaCheck(Endpoint):
         try:
             found = admission.check_quota(pod, at=now)
         except UnreadableRequest as refusal:
-            _keep(pod, Refusal.ERROR, refusal.detail, [])
+            asking.keep(Question.QUOTA_CHECK, Refusal.ERROR, pod, message=refusal.detail)
             raise Malformed(refusal.detail, f"/pod{refusal.pointer}") from refusal
         checks = [check_shape(check) for check in found.checks]
         if not found.allowed:
-            _keep(pod, Refusal.NO_QUOTA, found.message, checks)
+            asking.keep(Question.QUOTA_CHECK, Refusal.NO_QUOTA, pod, message=found.message, checks=checks)
         return Response(
             {
                 "allowed": found.allowed,
@@ -115,16 +114,3 @@ def _pod_of(document: object) -> pods.Pod:
 def check_shape(check: Check) -> dict[str, Any]:
     """The shape of one judged limit."""
     return {**asdict(check), "allowed": check.allowed}
-
-
-def _keep(pod: pods.Pod, verdict: Refusal, message: str, checks: list[dict[str, Any]]) -> None:
-    decisions.record(
-        Question.QUOTA_CHECK,
-        verdict,
-        namespace=pod.namespace,
-        pod=pod.name,
-        pod_uid=pod.uid,
-        message=message,
-        checks=checks,
-        at=timezone.now(),
-    )

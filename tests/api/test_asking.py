@@ -35,7 +35,7 @@ def test_until_then_filter_says_so_in_its_own_words(api: APIClient, send: Callab
     send(node("n1", card("GPU-a")))
     response = api.post("/extender/filter", {"Pod": asking("p", gpumem=1), "NodeNames": ["n1"]})
     assert response.status_code == 200
-    assert "not complete" in response.json()["Error"]
+    assert "full list" in response.json()["Error"]
 
 
 def test_pods_that_ask_for_nothing_are_answered_all_the_same(api: APIClient) -> None:
