@@ -324,7 +324,7 @@ def _record(batch: _Batch, account: _Account, seen: Seen, decision: Decision, po
     _show(row, pod, seen, batch)
     if len(decision.charge.usage) and _is_same_charge(decision.charge, account.charge):
         # What is charged stays, so what it is charged for stays beside it, whatever an event shows now.
-        row.containers = _with_shape_of(charged_for, row.containers)
+        row.containers = with_shape_of(charged_for, row.containers)
     _post(batch, account, decision, _reason(seen), seen.resource_version, old)
     row.state, row.rule = decision.state, decision.rule
     row.ended_by, row.ended_version, row.ended_at = "", 0, None
@@ -338,7 +338,7 @@ def _is_same_charge(one: Charge, other: Charge) -> bool:
     return (one.usage, one.charged_as, one.allocations) == (other.usage, other.charged_as, other.allocations)
 
 
-def _with_shape_of(known: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_shape_of(known: list[dict[str, Any]], shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The containers as shown where they are the known ones. Kubernetes changes neither names nor classes."""
     known_shape, shape = ([(one["name"], one["class"]) for one in some] for some in (known, shown))
     return shown if shape == known_shape else known

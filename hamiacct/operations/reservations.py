@@ -168,6 +168,8 @@ def _write(
     pod = question.pod
     if row is None:
         row = _born(pod)
+    # What is held is held for the containers asked about, whatever an earlier question or event showed.
+    row.containers = pod_events.with_shape_of(rows.containers_json(pod.containers), row.containers)
     row.state, row.rule, row.charged_as = PodState.RESERVED, Rule.RESERVED, ChargedAs.HELD
     row.changed_at = now
     row.save()

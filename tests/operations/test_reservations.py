@@ -13,6 +13,7 @@ from hamiacct.accounting.words import ReservationState
 from hamiacct.kube import manifests
 from hamiacct.operations import audit, inbox, reservations, snapshots
 from hamiacct.queries import fits
+from hamiacct.queries import reservations as holds
 from tests import watch
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,6 +67,33 @@ def test_a_second_call_gives_the_first_hold_back() -> None:
     reserve("p", 6000)
     reserve("p", 7000)
     assert used("GPU-a") == 7000
+    books_agree()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("released", [False, True])
+def test_a_second_call_with_other_containers_is_held_for_those(released: bool) -> None:
+    told(watch.node("n1", watch.card("GPU-a")))
+    reserve("p", 3000)
+    if released:
+        reservations.release("uid-p", at=NOW)
+    containers = [
+        {"name": f"c{number}", "resources": {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": memory}}}
+        for number, memory in enumerate(("500", "7000", "2000"))
+    ]
+    containers[0]["restartPolicy"] = "Always"
+    manifest = {
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "team-a", "uid": "uid-p"},
+        "spec": {"initContainers": containers[:2], "containers": containers[2:]},
+    }
+    question = fits.question_of(manifests.pod_from_manifest(manifest, config.vendors()))
+    reservations.reserve(question, ttl_seconds=900, at=NOW)
+    assert used("GPU-a") == 7500
+    books_agree()
+    assert [one.name for one in holds.of_pod("uid-p").containers] == ["c0", "c1", "c2"]
+    reservations.release("uid-p", at=NOW)
+    assert used("GPU-a") == 0
     books_agree()
 
 
