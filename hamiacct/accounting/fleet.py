@@ -412,10 +412,20 @@ def _share(part: Numbers, total: Numbers) -> Floats:
     return _f32(part) / _f32(np.maximum(total, 1))
 
 
-def _node_scores(used: Numbers, totals: Numbers) -> Floats:
-    """As `policies.node_score`, of amounts summed over the cards."""
+def node_scores(used: Numbers, totals: Numbers) -> Floats:
+    """As `policies.node_score`, of amounts summed over the cards; dimensions by nodes."""
     parts = _share(used[SLOTS], totals[SLOTS]) + _share(used[CORES], totals[CORES])
     scores = np.float32(policies.SCALE) * (parts + _share(used[MEMORY], totals[MEMORY]))
+    return np.where((totals != 0).all(axis=0), scores, np.float32(0))
+
+
+def device_scores(used: Numbers, totals: Numbers, asked: Numbers, weights: policies.Weights) -> Floats:
+    """As `policies.device_score`, of dimensions by whatever; of slots, so many requests are asked."""
+    with_it = asked + used
+    slot = np.float32(policies.f32(weights.slot)) * _share(with_it[SLOTS], totals[SLOTS])
+    core = np.float32(policies.f32(weights.core)) * _share(with_it[CORES], totals[CORES])
+    memory = np.float32(policies.f32(weights.memory)) * _share(with_it[MEMORY], totals[MEMORY])
+    scores = np.float32(policies.SCALE) * ((slot + core) + memory)
     return np.where((totals != 0).all(axis=0), scores, np.float32(0))
 
 
@@ -591,7 +601,7 @@ def _scored(fleet: Fleet, places: tuple[int, ...]) -> Fleet:
     at = np.array(places, np.int64)
     used = fleet._used[:, :, at].sum(axis=1)
     totals = fleet._inventory.totals[:, :, at].sum(axis=1)
-    fleet._scores[at] = _node_scores(used, totals)
+    fleet._scores[at] = node_scores(used, totals)
     for place in at[fleet._inventory.odd[at]].tolist():
         fleet._scores[place] = fit.base_score(fleet._whole[place].devices)
     return fleet
@@ -1062,13 +1072,7 @@ class _Walk:
             asked[SLOTS] += counts
             asked[MEMORY] += counts * memory
             asked[CORES] += counts * request.cores
-        with_it = asked + self.used
-        weights = self.ask.weights
-        slot = np.float32(policies.f32(weights.slot)) * _share(with_it[SLOTS], totals[SLOTS])
-        core = np.float32(policies.f32(weights.core)) * _share(with_it[CORES], totals[CORES])
-        memory = np.float32(policies.f32(weights.memory)) * _share(with_it[MEMORY], totals[MEMORY])
-        scores = np.float32(policies.SCALE) * ((slot + core) + memory)
-        return np.where((totals != 0).all(axis=0), scores, np.float32(0))
+        return device_scores(self.used, totals, asked, self.ask.weights)
 
     def order_keys(self, container: ContainerAsk, vendor: Vendor) -> Numbers:
         """One number per card of a node: the smaller, the sooner it is tried; no two are equal."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,10 +12,20 @@ from hamiacct.accounting import fit
 from hamiacct.accounting.amounts import Amount
 from hamiacct.accounting.asks import UNLIMITED, Ask, ContainerAsk, Room
 from hamiacct.accounting.devices import MigProfile, Placement
-from hamiacct.accounting.fleet import Fleet, Judgement
+from hamiacct.accounting.fleet import Fleet, Judgement, device_scores, node_scores
 from hamiacct.accounting.offers import FitDevice, FitNode
 from hamiacct.accounting.pods import ContainerClass
-from hamiacct.accounting.policies import EVEN, SPREAD, NodePolicy, Weights, device_policy_of
+from hamiacct.accounting.policies import (
+    EVEN,
+    SPREAD,
+    Asked,
+    Load,
+    NodePolicy,
+    Weights,
+    device_policy_of,
+    device_score,
+    node_score,
+)
 from hamiacct.accounting.quota import Dimension
 from hamiacct.accounting.requests import DeviceRequest
 from hamiacct.accounting.selectors import ANYTHING, Choice
@@ -257,6 +268,19 @@ def same(judgement: Judgement, expected: Judgement, limit: int = 100) -> None:
 def test_every_node_is_judged_as_the_definition_judges_it(case: Case, room: Room) -> None:
     fleet, ask = case
     same(Fleet.of(fleet).judge(ask, room, limit=100, verdicts=True), judged_one_by_one(fleet, ask, room))
+
+
+sizes = st.integers(0, 2**31) | st.integers(0, 100)
+loads = st.builds(Load, sizes, sizes, sizes)
+weights = st.just(EVEN) | st.builds(Weights, *[st.integers(0, 9) | st.integers(0, 2**63 - 1)] * 3)
+
+
+@given(loads, loads, st.builds(Asked, few, sizes, sizes), weights)
+@settings(max_examples=500, deadline=None)
+def test_scores_are_the_same_to_the_last_bit(used: Load, total: Load, asked: Asked, weights: Weights) -> None:
+    columns = [np.array(amount, np.int64)[:, np.newaxis] for amount in (used, total, asked)]
+    assert node_scores(columns[0], columns[1]).tolist() == [node_score(used, total)]
+    assert device_scores(*columns, weights).tolist() == [device_score(used, total, asked, weights)]
 
 
 @given(cases, rooms, st.integers(1, 3))
