@@ -156,7 +156,9 @@ def _quota_findings(quota: models.ResourceQuota) -> list[Found]:
     for limit in quota.limits:
         hard = quotas.scaled(limit)
         if hard is None:
-            detail = f"{limit['key']}: {limit['spec']!r} is no integer, so it is no limit"
+            detail = (
+                f"{limit['key']}: {limit['spec']!r} is no whole number from 0 to 2^63-1, so it is no limit"
+            )
             found.append(Found(FindingCode.QUOTA_VALUE_UNREADABLE, detail, limit["key"]))
             continue
         total = usage.get(limit["vendor"])

@@ -202,7 +202,7 @@ def apply(
     read = _read(listing, namespace)
     _check_wholeness(listing, read, new_history)
     if dry_run:
-        return _only_count(read, confirm=confirm, new_history=new_history, at=at)
+        return _only_count(read, new_history=new_history, at=at)
     return _apply(read, confirm=confirm, new_history=new_history, complete=complete, at=at)
 
 
@@ -214,6 +214,8 @@ def declare_complete(*, at: datetime) -> None:
 def _read(listing: ListBody, namespace: str) -> _List:
     """The items by identity. One that cannot be read but has an identity counts as seen."""
     kind = Kind(listing.kind)
+    if kind is Kind.NODE and namespace:
+        raise Malformed("nodes are in no namespace: their list is of the whole cluster", "/query/namespace")
     books = _BOOKS[kind]
     items: list[_Item] = []
     seen: set[str] = set()
@@ -231,16 +233,16 @@ def _read(listing: ListBody, namespace: str) -> _List:
             continue
         identity = books.id_of(envelope)
         seen.add(identity)
-        if namespace and kind is not Kind.NODE and envelope.namespace != namespace:
+        if namespace and envelope.namespace != namespace:
             detail = f"is in {envelope.namespace}, the list is of {namespace} alone"
             rejected.append(Rejected(index, Malformed.code, f"/items/{index}/metadata/namespace", detail))
+            ends_nothing = True  # so it is not the list of this namespace that it is said to be
             continue
         items.append(_Item(index, identity, envelope, manifests.keep(kind, manifest, config.vendors())))
     version = listing.version
     if version is None and items:
         version = max(item.envelope.resource_version for item in items)
-    scope = "" if kind is Kind.NODE else namespace
-    return _List(kind, scope, version, items, seen, ends_nothing, rejected)
+    return _List(kind, namespace, version, items, seen, ends_nothing, rejected)
 
 
 def _identity_of_unreadable(kind: Kind, manifest: object) -> str:
@@ -270,12 +272,14 @@ def _check_wholeness(listing: ListBody, read: _List, new_history: bool) -> None:
         raise SnapshotRefused("only a list of the whole cluster with a version of its own begins a history")
 
 
-def _only_count(read: _List, *, confirm: int | None, new_history: bool, at: datetime) -> SnapshotResult:
-    """What the list would change, behind the same guards; nothing is written, nothing is locked."""
+def _only_count(read: _List, *, new_history: bool, at: datetime) -> SnapshotResult:
+    """What the list would change; nothing is written, nothing is locked, and only its age is judged."""
     books = _BOOKS[read.kind]
     known = books.known(read.namespace)
     stream = streams.of_kind(read.kind)
-    absent = _guarded(read, known, stream, confirm, new_history)
+    if not new_history:
+        _check_version(read, known, stream)
+    absent = _absent(read, known, stream, new_history)
     counts: Counter[str] = Counter(ended=len(absent))
     by_id = {one.id: one for one in known}
     for item in read.items:
@@ -293,17 +297,6 @@ def _only_count(read: _List, *, confirm: int | None, new_history: bool, at: date
             continue
         counts["changed" if mine is not None and mine.is_alive else "added"] += 1
     return _result(read, counts, absent)
-
-
-def _guarded(
-    read: _List, known: Sequence[_Known], stream: Stream, confirm: int | None, new_history: bool
-) -> list[_Known]:
-    """What the list would end; SnapshotRefused where it is too old or would end too much."""
-    if not new_history:
-        _check_version(read, known, stream)
-    absent = _absent(read, known, stream, new_history)
-    _check_share(absent, known, confirm)
-    return absent
 
 
 def _result(read: _List, counts: Counter[str], absent: Iterable[_Known]) -> SnapshotResult:
@@ -324,7 +317,10 @@ def _apply(
 ) -> SnapshotResult:
     known = _BOOKS[read.kind].known(read.namespace)
     stream = streams.of_kind(read.kind)
-    absent = _guarded(read, known, stream, confirm, new_history)
+    if not new_history:
+        _check_version(read, known, stream)
+    absent = _absent(read, known, stream, new_history)
+    _check_share(absent, known, confirm)
     if new_history:
         with transaction.atomic():
             locks.close_stream(read.kind)

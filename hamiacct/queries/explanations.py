@@ -66,7 +66,7 @@ def of_pod(uid: str) -> Explanation:
     charged = rows.held_of(row.entries.select_related("device"))
     lines = tuple(
         ledger.line_of(line)
-        for line in models.LedgerEntry.objects.filter(pod_uid=uid).order_by("seq")[:LEDGER_LINES]
+        for line in reversed(models.LedgerEntry.objects.filter(pod_uid=uid).order_by("-seq")[:LEDGER_LINES])
     )
     odd = models.Finding.objects.filter(subject_kind=SubjectKind.POD, uid=uid, code__in=UNREAD)
     sentence = _sentence(

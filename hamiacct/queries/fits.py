@@ -168,7 +168,7 @@ def capacity(
 def check_books(at: datetime) -> None:
     """Empty books are not free cards: Unavailable until they are complete and up to date (decision 25)."""
     if doubt := inbox.doubt(at):
-        raise Unavailable(f"the books may not tell all: {doubt}")
+        raise Unavailable(f"the books are not complete or too old: {doubt}")
     if not models.Device.objects.filter(ever_registered=True).exists():
         raise Unavailable("no device was ever registered")
 

@@ -74,3 +74,24 @@ def doubt(at: datetime) -> str:
     if lag > settings.HAMIACCT.max_lag_seconds:
         return f"events have waited for {lag:.0f} s"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An event that could not be read, and why. `name` is with its namespace."""
+
+    id: int
+    type: str
+    kind: str
+    name: str
+    version: int
+    detail: str
+
+
+def refused() -> list[Refused]:
+    """The refused events that nobody has handled yet, oldest first."""
+    rows = models.Event.objects.filter(state=EventState.REFUSED).order_by("pk").defer("body")
+    return [
+        Refused(row.pk, row.type, row.kind, f"{row.namespace}/{row.name}", row.resource_version, row.detail)
+        for row in rows
+    ]

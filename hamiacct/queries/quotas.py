@@ -17,6 +17,7 @@ from hamiacct.accounting.vendors import Vendor
 from hamiacct.accounting.words import PodState
 from hamiacct.queries import findings
 
+MOST = 2**63 - 1
 REQUESTS = "requests."
 OF_THE_APISERVER = "the apiserver charges requests, on admission; nobody here enforces them"
 TERMINAL_PHASES = tuple(phase.value for phase in Phase if phase.is_terminal)
@@ -149,7 +150,7 @@ def scaled(limit: Mapping[str, Any]) -> int | None:
     vendor = config.vendor_by_key().get(limit["vendor"])
     if amount is None or vendor is None or limit["dimension"] != Dimension.MEMORY:
         return amount
-    return vendor.scaled_limit(amount)
+    return min(vendor.scaled_limit(amount), MOST)
 
 
 def _not_enforced(quotas: Sequence[models.ResourceQuota]) -> Iterable[NotEnforced]:

@@ -289,7 +289,7 @@ def pods(
     if namespace:
         selected = selected.filter(namespace=namespace)
     if node:
-        selected = selected.filter(Q(node=node) | Q(node="", vgpu_node=node))
+        selected = selected.filter(Q(node=node) | Q(vgpu_node=node))
     if state:
         selected = selected.filter(state=state)
     if finding:

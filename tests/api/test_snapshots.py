@@ -61,6 +61,27 @@ def test_a_dry_run_only_counts(api: APIClient, _two_pods: None) -> None:
     assert alive(api) == ["one", "two"]
 
 
+def test_a_dry_run_counts_what_a_guard_would_refuse(api: APIClient, send: Callable[..., Any]) -> None:
+    send(node("n1", card("GPU-a")), *(pod(f"p{number:02}", "GPU-a 1 1") for number in range(30)))
+    response = post(api, listing(), "?dry_run=1")
+    assert response.status_code == 200
+    assert (response.json()["ended"], response.json()["would_end"]) == (30, 30)
+    assert len(alive(api)) == 30
+
+
+def test_a_list_of_another_namespace_ends_nothing_in_this_one(api: APIClient, _two_pods: None) -> None:
+    found = post(api, listing(pod("one", "GPU-a 1000 10")), "?namespace=team-b").json()
+    assert found["ended"] == 0
+    assert found["rejected"][0]["pointer"] == "/items/0/metadata/namespace"
+    assert alive(api) == ["one", "two"]
+
+
+def test_nodes_are_in_no_namespace(api: APIClient, _two_pods: None) -> None:
+    body = {"kind": "NodeList", "metadata": {"resourceVersion": "999999"}, "items": []}
+    assert post(api, body, "?namespace=team-a").status_code == 400
+    assert api.get("/api/v1/nodes").json()["items"] != []
+
+
 def test_a_list_that_would_end_too_much_is_refused_with_its_numbers(
     api: APIClient, send: Callable[..., Any]
 ) -> None:
