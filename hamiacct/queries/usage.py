@@ -15,7 +15,7 @@ from hamiacct.accounting.errors import NotFound
 from hamiacct.accounting.holdings import Layout, Vendors, device_uuid, readings
 from hamiacct.accounting.pods import ContainerClass
 from hamiacct.accounting.vendors import Vendor
-from hamiacct.accounting.words import FindingCode, PodState
+from hamiacct.accounting.words import ChargedAs, FindingCode, PodState
 from hamiacct.queries import findings, pages
 
 DIMENSIONS = ("slots", "memory_mib", "cores")
@@ -284,7 +284,7 @@ def pods(
     after: pages.Key | None,
     limit: int,
 ) -> pages.Page[Pod]:
-    """Pods by uid; an empty filter selects all; three queries."""
+    """Pods by uid; an empty filter selects all; three queries, four where a pod is held."""
     selected = models.Pod.objects.all()
     if namespace:
         selected = selected.filter(namespace=namespace)
@@ -309,11 +309,12 @@ SHOWN_OF_A_POD = (
     "inits_released",
     "containers",
     "allocations",
+    "charged_as",
 )
 
 
 def pod(uid: str) -> Pod:
-    """One pod; three queries. NotFound for a uid the books never held, or hold no more."""
+    """One pod; three queries, four where it is held. NotFound for a uid the books do not hold (any more)."""
     found = _pods(list(models.Pod.objects.filter(uid=uid).only(*SHOWN_OF_A_POD)))
     if not found:
         raise NotFound(f"the books know no pod {uid}")
@@ -330,6 +331,8 @@ def _pods(found: Sequence[models.Pod]) -> list[Pod]:
         "pod_id", "device__node", "device__uuid", "vendor", "slots", "memory_mib", "cores"
     ):
         held[uid].append(Held(node_, uuid, vendor, slots, memory_mib, cores))
+    by_hold = [row.uid for row in found if row.charged_as == ChargedAs.HELD]
+    holds = {hold.pod_uid: hold for hold in models.Reservation.objects.filter(pod_uid__in=by_hold)}
     return [
         Pod(
             row.uid,
@@ -340,18 +343,24 @@ def _pods(found: Sequence[models.Pod]) -> list[Pod]:
             PodState(row.state),
             row.inits_released,
             tuple(held[row.uid]),
-            tuple(_containers(row, vendors, layout)),
+            tuple(_containers(row, holds.get(row.uid), vendors, layout)),
             notes.get(row.uid, ()),
         )
         for row in found
     ]
 
 
-def _containers(row: models.Pod, vendors: Vendors, layout: Layout) -> Iterable[Container]:
-    """Containers with the rows of their position; of two readings of a layout, the positional one."""
+def _containers(
+    row: models.Pod, hold: models.Reservation | None, vendors: Vendors, layout: Layout
+) -> Iterable[Container]:
+    """Containers with the rows of their position, those of the hold where it is what is charged.
+
+    Of two readings of a layout, the positional one.
+    """
     containers = rows.containers_of(row)
+    allocations = rows.allocations_of(row) if hold is None else rows.hold_of(hold).allocations
     parts: list[list[Part]] = [[] for _ in containers]
-    for allocation in rows.allocations_of(row).values():
+    for allocation in allocations.values():
         # One that is configured no more still names its charge; its rows are read as they are written.
         vendor = vendors.get(allocation.vendor) or Vendor(allocation.vendor, family="")
         for position, group in enumerate(readings(allocation, containers, layout)[0]):

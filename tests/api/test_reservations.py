@@ -59,6 +59,17 @@ def test_a_hold_is_a_candidate_that_is_charged(
 
 
 @pytest.mark.usefixtures("_two_nodes")
+def test_a_reserved_pod_shows_the_devices_of_each_container(
+    api: APIClient, reserve: Callable[..., Any]
+) -> None:
+    held = reserve(asking("p", limits(gpu=2, gpumem=1000), {}, limits(gpumem=500, gpucores=10))).json()
+    shown = api.get("/api/v1/pods/uid-p").json()
+    assert [one["devices"] for one in shown["containers"]] == [one["devices"] for one in held["allocation"]]
+    api.delete(f"{PATH}/uid-p")
+    assert [one["devices"] for one in api.get("/api/v1/pods/uid-p").json()["containers"]] == [[], [], []]
+
+
+@pytest.mark.usefixtures("_two_nodes")
 def test_a_hold_lives_as_long_as_asked(reserve: Callable[..., Any]) -> None:
     held = reserve(asking("p", gpumem=3000), ttl_seconds=60).json()
     left = datetime.fromisoformat(held["expires_at"]) - timezone.now()
