@@ -117,7 +117,8 @@ def _take(question: Question, names: Sequence[str], judge: Judge, ttl_seconds: i
         hold = models.Reservation.objects.filter(pod_uid=pod.uid).select_for_update(no_key=True).first()
         _check_free(pod, row, hold)
         held = fits.held_by(pod.uid)
-        nodes = {node.name: node for node in fleet.load({*names, *(key.node for key in held)}, lock=True)}
+        asked_for = {*names, *(key.node for key in held)}
+        nodes = {node.name: node for node in fleet.load(asked_for, lock=True, apart_from=pod.uid)}
         locks.take(locks.Space.NAMESPACE, [pod.namespace])
         ledger.locked_quotas([pod.namespace])
         room = fits.room_for(pod)

@@ -106,8 +106,7 @@ def find(
     offer = fleet.current()
     held = held_by(question.pod.uid)
     instead = dict(offer.instead)
-    for name in {key.node for key in held}:
-        instead[name] = without(offer.node(name), held)
+    instead |= _given_back(offer, question.pod.uid, held)
     judged = offer.fleet.judge(
         question.ask,
         room_for(question.pod),
@@ -132,6 +131,8 @@ def simulate(question: Question, nodes: Sequence[devices.Node], *, at: datetime)
         (row.node, row.uuid): rows.fit_device_of(row, 0)
         for row in models.Device.objects.filter(node__in=names)
     }
+    for known in fleet.load(names, apart_from=question.pod.uid):
+        stored |= {(known.name, device.uuid): device for device in known.devices}
     room, held = room_for(question.pod), held_by(question.pod.uid)
     verdicts = [fit.place(without(_as_offered(node, stored), held), question.ask, room) for node in nodes]
     placements = [verdict for verdict in verdicts if isinstance(verdict, Placement)]
@@ -145,15 +146,16 @@ def capacity(
 ) -> Capacity:
     """How many more such pods fit, card by card, at most so many; nothing is stored.
 
-    One that asks for nothing is limited by nothing.
+    The pod itself, where it holds something already, gives nothing back. One that asks for nothing is
+    limited by nothing.
     """
     if question.ask.is_empty:
         return Capacity(at_most, (), at)
     check_books(at)
-    room = room_for(question.pod)
+    room = room_for(replace(question.pod, uid=""))
     by_node: list[tuple[str, int]] = []
     total = 0
-    for node in offers(question.pod.uid, nodes):
+    for node in offers("", nodes):
         count = 0
         while total < at_most:
             verdict = fit.place(node, question.ask, room)
@@ -178,9 +180,17 @@ def offers(pod_uid: str, nodes: Sequence[str] | None) -> list[FitNode]:
     offer = fleet.current()
     known = models.Node.objects.filter(deleted=False).order_by("name").values_list("name", flat=True)
     names = list(known if nodes is None else dict.fromkeys(nodes))
-    chosen = [offer.node(name) for name in names]
-    held = held_by(pod_uid)
-    return [without(node, held) for node in chosen] if len(held) else chosen
+    instead = _given_back(offer, pod_uid, held_by(pod_uid))
+    return [instead.get(name) or offer.node(name) for name in names]
+
+
+def _given_back(offer: fleet.Offer, pod_uid: str, held: Held) -> dict[str, FitNode]:
+    """The nodes the pod holds something on, by name, as if that were given back: its MIG places, too."""
+    names = {key.node for key in held}
+    told = [name for name in names if name in offer.instead]
+    nodes = {name: offer.node(name) for name in names}
+    nodes |= {node.name: node for node in fleet.load(told, apart_from=pod_uid)} if told else {}
+    return {name: without(node, held) for name, node in nodes.items()}
 
 
 def held_by(pod_uid: str) -> Held:
@@ -190,7 +200,7 @@ def held_by(pod_uid: str) -> Held:
 
 
 def without(node: FitNode, held: Held) -> FitNode:
-    """The node as if this usage were given back."""
+    """The node with this usage taken out of its totals."""
     mine = {key.uuid: amount for key, amount in held.items() if key.node == node.name}
     if not mine:
         return node
@@ -213,12 +223,14 @@ def room_for(pod: Pod) -> Room:
 
 def _as_offered(node: devices.Node, stored: Mapping[tuple[str, str], FitDevice]) -> FitNode:
     """A Node object's inventory, with what is used of the devices we know."""
-    offered = [
-        FitDevice(
+
+    def seen(device: devices.RegisteredDevice) -> FitDevice:
+        known = stored.get((node.name, device.uuid))
+        return FitDevice(
             uuid=device.uuid,
             vendor=device.vendor,
             total=Amount(device.slots, device.memory_mib, device.cores),
-            used=stored[node.name, device.uuid].used if (node.name, device.uuid) in stored else Amount(),
+            used=known.used if known is not None else Amount(),
             index=device.index,
             order=device.order,
             model=device.model,
@@ -227,12 +239,13 @@ def _as_offered(node: devices.Node, stored: Mapping[tuple[str, str], FitDevice])
             healthy=device.healthy,
             cordoned=device.uuid in node.cordoned,
             mig_profiles=device.mig_profiles,
+            mig_in_use=known.mig_in_use if known is not None else (),
+            tenants=known.tenants if known is not None else (),
             custom=device.custom,
         )
-        for one in node.registrations
-        for device in one.devices
-    ]
-    return FitNode(node.name, tuple(offered), node.pair_scores, node.labels, node.annotations)
+
+    offered = tuple(seen(device) for one in node.registrations for device in one.devices)
+    return FitNode(node.name, offered, node.pair_scores, node.labels, node.annotations)
 
 
 def _after(node: FitNode, placement: Placement) -> FitNode:

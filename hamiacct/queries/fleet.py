@@ -103,10 +103,11 @@ def _reload_usage(kept: _Kept) -> None:
     )
 
 
-def load(names: Collection[str] | None, *, lock: bool = False) -> list[FitNode]:
+def load(names: Collection[str] | None, *, lock: bool = False, apart_from: str = "") -> list[FitNode]:
     """These nodes (None: all) as they are in the database now; with `lock` the device rows stay locked.
 
-    Deleted nodes are left out. The number of queries does not depend on the number of nodes.
+    What pods say of their cards is told without the pod `apart_from`; the totals have it in. Deleted nodes
+    are left out. The number of queries does not depend on the number of nodes.
     """
     alive = models.Node.objects.filter(deleted=False)
     devices: QuerySet[models.Device] = models.Device.objects.filter(registered=True)
@@ -133,7 +134,7 @@ def load(names: Collection[str] | None, *, lock: bool = False) -> list[FitNode]:
         )
         for node in known
     ]
-    return _with_pods(nodes)
+    return _with_pods(nodes, apart_from)
 
 
 def _core_sets(devices: Iterable[models.Device]) -> dict[int, int]:
@@ -157,7 +158,7 @@ def _needs_pods(node: FitNode) -> bool:
     )
 
 
-def _with_pods(nodes: Sequence[FitNode]) -> list[FitNode]:
+def _with_pods(nodes: Sequence[FitNode], apart_from: str) -> list[FitNode]:
     """The nodes, those whose cards need it with what their pods say: MIG places, and who is on a card."""
     doubtful = {node.name for node in nodes if _needs_pods(node)}
     if not doubtful:
@@ -173,7 +174,7 @@ def _with_pods(nodes: Sequence[FitNode]) -> list[FitNode]:
             "pod_uid", "annotations"
         )
     )
-    for pod in pods.distinct():
+    for pod in pods.exclude(uid=apart_from).distinct():
         pod.annotations = {**pod.annotations, **holds.get(pod.uid, {})}
         by_node: dict[str, set[str]] = defaultdict(set)
         for entry in pod.entries.all():

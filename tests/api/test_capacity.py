@@ -60,6 +60,21 @@ def test_the_namespaces_quota_ends_the_counting(
     assert capacity(asking("p", gpumem=1000, namespace="team-b"))["count"] > 2
 
 
+@pytest.mark.usefixtures("_two_nodes")
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_pod_that_has_its_place_is_not_one_more(
+    api: APIClient, send: Callable[..., Any], capacity: Callable[..., Any], bound: bool
+) -> None:
+    asked = asking("one", gpumem=10000)
+    if bound:
+        send(pod("one", "GPU-c 10000 0", node="n2"))
+    else:
+        assert api.post("/api/v1/reservations", {"pod": asked, "node": "n2"}).status_code == 201
+    send(quota("gpu", hard={"limits.nvidia.com/gpumem": "39000"}))
+    assert capacity(asked, nodes=["n2"])["count"] == 1
+    assert capacity(asked)["count"] == 1
+
+
 @pytest.mark.parametrize("at_most", [0, -1, 10_001, "many"])
 def test_how_far_to_count_has_bounds(api: APIClient, at_most: Any) -> None:
     response = api.post("/api/v1/capacity", {"pod": asking("p", gpumem=1), "at_most": at_most})

@@ -95,6 +95,48 @@ def test_null_is_not_given(reserve: Callable[..., Any]) -> None:
     assert reserve(asking("p", gpumem=3000), **empty).status_code == 201
 
 
+MIG_PROFILE = {
+    "name": "3g.20gb",
+    "memoryMB": 19968,
+    "core": 14,
+    "sliceCount": 3,
+    "placements": [{"start": 0, "size": 4}, {"start": 4, "size": 4}],
+}
+
+
+def mig_node() -> dict[str, Any]:
+    return node("n1", card("GPU-m", memory=80000, slots=7, mode="mig", migProfiles=[MIG_PROFILE]))
+
+
+def test_a_second_call_gives_the_mig_place_back(
+    api: APIClient, send: Callable[..., Any], reserve: Callable[..., Any]
+) -> None:
+    send(mig_node())
+    for name in ("p", "q"):
+        assert reserve(asking(name, gpumem=10000)).status_code == 201
+    assert reserve(asking("r", gpumem=10000)).status_code == 409
+    assert api.post("/api/v1/fit", {"pod": asking("p", gpumem=10000)}).json()["fits"]
+    answer = api.post("/extender/filter", {"Pod": asking("p", gpumem=10000), "NodeNames": ["n1"]}).json()
+    assert answer["NodeNames"] == ["n1"]
+    again = reserve(asking("q", gpumem=10000))
+    assert again.status_code == 201
+    claim = {"node": "n1", "allocation": again.json()["allocation"]}
+    assert reserve(asking("q", gpumem=10000), **claim).status_code == 201
+
+
+def test_a_simulation_knows_the_mig_places_that_are_taken(
+    api: APIClient, send: Callable[..., Any], reserve: Callable[..., Any]
+) -> None:
+    send(mig_node())
+    for name in ("p", "q"):
+        assert reserve(asking(name, gpumem=10000)).status_code == 201
+    body = {"Pod": asking("r", gpumem=10000), "Nodes": {"items": [mig_node()]}}
+    refused = api.post("/extender/filter", body).json()
+    assert refused["FailedNodes"] == {"n1": "1/1 CardMigTopologyInfeasible"}
+    own = api.post("/extender/filter", {**body, "Pod": asking("p", gpumem=10000)}).json()
+    assert [one["metadata"]["name"] for one in own["Nodes"]["items"]] == ["n1"]
+
+
 # --- claiming ------------------------------------------------------------------------------------
 
 
