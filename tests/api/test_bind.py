@@ -638,7 +638,9 @@ def test_beat_settles_what_could_not_be_told(
     assert "cannot be told" in world.bind()
     assert world.state() == "binding"
     world.books_agree()
-    assert tasks.settle_bindings() == 0, "it is given a minute"
+    world.cluster.calls.clear()
+    assert tasks.settle_bindings() == 0
+    assert world.cluster.calls == [], "it is given a minute"
     monkeypatch.setattr(holds, "LEFT_OVER_SECONDS", 0)
     assert tasks.settle_bindings() == 0, "the API server is still away"
     assert world.state() == "binding"
@@ -778,9 +780,20 @@ def test_an_expired_hold_is_taken_again_where_it_was(world: World) -> None:
     (before,) = models.UsageEntry.objects.values_list("device__uuid", flat=True)
     end_the_hold()
     world.books_agree()
+    tell(watch.pod("neighbour", f"{before} 1000 0"))  # a new pod would rather go to the other card now
     assert world.bind() == ""
-    (after,) = models.UsageEntry.objects.values_list("device__uuid", flat=True)
+    (after,) = models.UsageEntry.objects.filter(pod_id="uid-p").values_list("device__uuid", flat=True)
     assert after == before
+    world.is_bound()
+
+
+def test_a_hold_whose_time_is_up_is_expired_though_nobody_swept_it(world: World) -> None:
+    world.add_pod()
+    models.Reservation.objects.update(expires_at=datetime.now(UTC) - timedelta(seconds=1))
+    assert world.bind() == ""
+    assert models.Reservation.objects.get().expires_at > datetime.now(UTC)
+    rules = models.LedgerEntry.objects.order_by("seq").values_list("rule", flat=True)
+    assert list(rules) == ["reserved", "expired", "reserved"]
     world.is_bound()
 
 
