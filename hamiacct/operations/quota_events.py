@@ -26,10 +26,13 @@ def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict
 
     The caller holds the namespaces' locks and gives them in the order of their names.
     """
-    return [_apply_one(one, stream, at=at) for one in seen]
+    touched: set[int] = set()
+    verdicts = [_apply_one(one, stream, touched) for one in seen]
+    findings.look_at_quotas(touched, at=at)
+    return verdicts
 
 
-def _apply_one(seen: Seen, stream: Stream, *, at: datetime) -> Verdict:
+def _apply_one(seen: Seen, stream: Stream, touched: set[int]) -> Verdict:
     row = (
         models.ResourceQuota.objects.filter(namespace=seen.namespace, name=seen.name)
         .select_for_update(no_key=True)
@@ -46,11 +49,13 @@ def _apply_one(seen: Seen, stream: Stream, *, at: datetime) -> Verdict:
         except Malformed as fault:
             return Verdict.refused(fault)
     row = row or models.ResourceQuota(namespace=seen.namespace, name=seen.name)
+    before = (row.pk is None, row.deleted, row.requirements)
     row.resource_version, row.history, row.deleted = seen.resource_version, seen.history, deleted
     _take_over(row, quota)
     row.save()
-    _count(row)
-    findings.look_at_quotas([row.pk], at=at)
+    if before != (False, row.deleted, row.requirements):
+        _count(row)  # other limits on the same pods leave what they hold as it is
+    touched.add(row.pk)
     return Verdict(Outcome.APPLIED)
 
 
