@@ -58,6 +58,49 @@ class ListMark(models.Model):
         return f"{self.kind} {self.namespace or '*'} at {self.version}"
 
 
+class Cluster(models.Model):
+    """The one cluster these books are kept of, by the UID of its kube-system namespace (decision 8)."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    uid = models.CharField(max_length=UUID_LENGTH)
+    since = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="one_cluster")]
+
+    def __str__(self) -> str:
+        return self.uid
+
+
+class WatchLease(models.Model):
+    """Who watches. `holder` is "" where it was given up; `expires_at` is by the database's clock."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    holder = models.CharField(max_length=NAME_LENGTH, blank=True)
+    since = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="one_watch_lease")]
+
+    def __str__(self) -> str:
+        return f"{self.holder or 'nobody'} until {self.expires_at}"
+
+
+class Watch(models.Model):
+    """What the watcher does about one kind, since when, and what it heard last."""
+
+    kind = models.CharField(primary_key=True, max_length=20, choices=_choices(words.Kind))
+    state = models.CharField(max_length=20, choices=_choices(words.WatchState))
+    detail = models.TextField(blank=True)
+    since = models.DateTimeField()
+    version = models.BigIntegerField(default=0)
+    heard_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.state}"
+
+
 class Node(models.Model):
     """A node as its last event showed it. `contents` is a digest of what was decoded.
 

@@ -7,6 +7,11 @@ AccountingError
     UnreadableRequest      what a container asks of a vendor; names the container, key and value
   NotFound         a pod, node or namespace that the books do not know
   Conflict         the books moved on, or somebody else holds it
+    SnapshotRefused        a full list that a guard refuses
+      OlderThanApplied       it is older than what is applied of its kind
+      TooManyAbsent          it would end more than a list may end by itself
+    AnotherCluster         the cluster is not the one these books are kept of
+    LeaseLost              another watcher holds the lease
   Unavailable      a database, broker or cluster that does not answer
 """
 
@@ -90,6 +95,35 @@ class SnapshotRefused(Conflict):
     """A full list that a guard refuses (decisions 8 and 33)."""
 
     code = "snapshot-refused"
+
+
+class OlderThanApplied(SnapshotRefused):
+    """The list's version is below what is applied of its kind: it is late, or the cluster was restored."""
+
+
+class TooManyAbsent(SnapshotRefused):
+    """The list does not hold more than a list may end by itself (decision 33).
+
+    `absent` are the ids of everything it would end (uid; name; namespace/name), `would_end` counts those
+    that the guard counts.
+    """
+
+    def __init__(self, detail: str, *, absent: frozenset[str], would_end: int, **numbers: object) -> None:
+        super().__init__(detail, would_end=would_end, **numbers)
+        self.absent = absent
+        self.would_end = would_end
+
+
+class AnotherCluster(Conflict):
+    """The UID of kube-system is not the one these books are kept of (decision 8)."""
+
+    code = "another-cluster"
+
+
+class LeaseLost(Conflict):
+    """Somebody else watches by now: what was begun under the lease must not go on."""
+
+    code = "lease-lost"
 
 
 class Unavailable(AccountingError):

@@ -146,6 +146,16 @@ class Kind(StrEnum):
     QUOTA = "ResourceQuota"
 
 
+class WatchState(StrEnum):
+    """What the watcher does about one kind."""
+
+    STANDING_BY = "standing-by"
+    LISTING = "listing"
+    WATCHING = "watching"
+    BACKING_OFF = "backing-off"
+    STOPPED = "stopped"
+
+
 class EventType(StrEnum):
     """Watch event types."""
 

@@ -46,6 +46,53 @@ class SnapshotResult:
     rejected: tuple[Rejected, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PageCounts:
+    """What one page changed; `rejected` places count from the start of the list."""
+
+    added: int
+    changed: int
+    unchanged: int
+    rejected: tuple[Rejected, ...]
+
+
+@dataclass(slots=True)
+class Listing:
+    """A full list that comes in pages: what it is of, and the identities it has shown so far."""
+
+    kind: Kind
+    version: int
+    seen: set[str] = field(default_factory=set)
+
+
+def begin(kind: Kind, version: int, *, new_history: bool = False, holder: str = "", at: datetime) -> Listing:
+    """Begins a list of the whole cluster at this version. OlderThanApplied where newer things are applied.
+
+    With `new_history` a history begins (decision 8) in the transaction in which `holder` is seen to hold the
+    watcher's lease; LeaseLost where it does not.
+    """
+    raise NotImplementedError
+
+
+def apply_page(
+    listing: Listing, items: Sequence[object], *, seen: Iterable[str] = (), at: datetime
+) -> PageCounts:
+    """Applies the items of one page like events, in a transaction of its own.
+
+    `seen` are the identities (`identity`) of items that the list holds and nobody needs to store.
+    SnapshotRefused where a newer list or history overtook this one: then it must start over.
+    """
+    raise NotImplementedError
+
+
+def finish(listing: Listing, *, confirmed: frozenset[str] | None = None, at: datetime) -> SnapshotResult:
+    """Ends what no page of the list held. TooManyAbsent where that is too much to believe (decision 33).
+
+    `confirmed` are the absent ones of an earlier complete list that was refused: what both do not hold ends.
+    """
+    raise NotImplementedError
+
+
 class _Known(NamedTuple):
     """An object of the kind that the books know; `counts` is whether the guard counts its end."""
 
