@@ -8,6 +8,7 @@ at once, each with the name at fault.
 import dataclasses
 import math
 import os
+import re
 import zoneinfo
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ PREFIX = "HAMIACCT_"
 
 # Read by the make targets and the tests, never by the service itself.
 OF_THE_MAKE_TARGETS = frozenset({"HAMIACCT_VAR", "HAMIACCT_TEST_DATABASE_URL", "HAMIACCT_TEST_REDIS_URL"})
+
+# What Kubernetes tells every pod of a namespace about a Service called hamiacct, or hamiacct-something.
+SERVICE_LINK = re.compile(r"HAMIACCT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)\w*)?)")
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -85,7 +89,11 @@ def read(environ: Mapping[str, str]) -> Environment:
     if not faults:
         faults.extend(contradictions(Environment(**values)))
     known = OF_THE_MAKE_TARGETS.union(PREFIX + setting.upper() for setting in SETTINGS)
-    unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
+    unknown = sorted(
+        name
+        for name in environ
+        if name.startswith(PREFIX) and name not in known and not SERVICE_LINK.fullmatch(name)
+    )
     faults.extend(f"{name}: no such setting" for name in unknown)
     if faults:
         raise BadEnvironment("\n".join(faults))

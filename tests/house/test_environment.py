@@ -39,6 +39,22 @@ def test_names_of_the_make_targets_are_known() -> None:
     assert read(VAR="/x", TEST_DATABASE_URL="postgresql://x/y", TEST_REDIS_URL="redis://x") == read()
 
 
+def test_what_kubernetes_tells_of_a_service_called_like_us_is_no_setting() -> None:
+    links = {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT": "80",
+        "SERVICE_PORT_HTTP": "80",
+        "PORT": "tcp://10.0.0.1:80",
+        "PORT_80_TCP": "tcp://10.0.0.1:80",
+        "PORT_80_TCP_ADDR": "10.0.0.1",
+        "WEBHOOK_SERVICE_PORT_HTTPS": "443",
+        "WEBHOOK_PORT_443_TCP_PROTO": "tcp",
+    }
+    assert read(**links) == read()
+    with pytest.raises(environment.BadEnvironment, match="HAMIACCT_SERVICE_HOSTS: no such setting"):
+        read(SERVICE_HOSTS="10.0.0.1")
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
