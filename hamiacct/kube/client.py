@@ -7,17 +7,22 @@ that may have been made means.
   NotFound      there is no such object (404)
   Conflict      a precondition does not hold: another uid, another resourceVersion, bound already (409)
   Unavailable   not done: refused, throttled, or never sent
-    Unclear     may have been done: the answer is a 5xx, or was lost
+    Unclear       may have been done: the answer is a 5xx, or was lost
+    Unauthorized  the credentials are not taken any more (401)
+    Throttled     too many calls (429), or a read answered by 503: when to come back is said
+    Gone          the version or the continue token is too old (410, or an ERROR in a stream)
+    Unreadable    a line of a stream that is no event; asking for it again brings it again
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 import httpx2
 import msgspec
@@ -34,6 +39,15 @@ Manifest = dict[str, Any]
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
+PAGE_SECONDS = 30.0
+"""A page of a list is read from etcd and may be megabytes."""
+QUIET_SECONDS = 150.0
+"""A watch that shows nothing for so long is dead: bookmarks come about once a minute, and one may be late."""
+MAX_LINE_BYTES = 16 * 2**20
+"""More than any event: etcd takes objects of 1.5 MiB, and JSON is some times as long."""
+MAX_RETRY_AFTER_SECONDS = 300
+
+PLURALS = {"Pod": "pods", "Node": "nodes", "ResourceQuota": "resourcequotas"}
 
 # What lightkube raises about a kubeconfig, depending on its content: it reads most of it unlooked at.
 UNUSABLE = (
@@ -58,6 +72,30 @@ class Unclear(Unavailable):
     """Nobody can tell from the answer whether the change was made; only a look at the object can."""
 
 
+class Unauthorized(Unavailable):
+    """The credentials are not taken: they expired, or were taken back."""
+
+
+class Throttled(Unavailable):
+    """The API server asks to be left alone for `retry_after_seconds`."""
+
+
+class Gone(Unavailable):
+    """What was asked to go on from is too old: only a new list helps."""
+
+
+class Unreadable(Unavailable):
+    """A line of a stream is no event, or too long. It would come again, so only a new list helps."""
+
+
+class Page(NamedTuple):
+    """A page of a list. `version` is the list's, the same on each; `next_token` is "" on the last."""
+
+    items: list[Any]
+    version: int
+    next_token: str
+
+
 class Client:
     """One API server. May be shared by threads."""
 
@@ -75,6 +113,66 @@ class Client:
     def node(self, name: str) -> Manifest:
         """A Node as it is now."""
         return self._call("GET", f"/api/v1/nodes/{_part(name)}")
+
+    def namespace(self, name: str) -> Manifest:
+        """A Namespace as it is now."""
+        return self._call("GET", f"/api/v1/namespaces/{_part(name)}")
+
+    def page(
+        self, kind: str, *, limit: int, token: str = "", field_selector: str = "", label_selector: str = ""
+    ) -> Page:
+        """A page of the whole cluster's list of a kind; the first has no token. Gone where that is too old.
+
+        No version is asked for, so that it is the newest: one server of several may know only an older one.
+        """
+        path = f"/api/v1/{PLURALS[kind]}"
+        chosen = {"limit": str(limit), "continue": token}
+        chosen |= {"fieldSelector": field_selector, "labelSelector": label_selector}
+        given = {name: value for name, value in chosen.items() if value}
+        document = self._call("GET", path, params=given, seconds=PAGE_SECONDS)
+        items, metadata = document.get("items"), document.get("metadata")
+        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+        if not isinstance(items, list) or not isinstance(metadata, dict) or not is_version(version):
+            raise Unavailable(f"GET {path}: the answer is no list with a version")
+        for item in items:
+            if isinstance(item, dict):
+                item.setdefault("kind", kind)  # said once, by the list
+        return Page(items, int(version), metadata.get("continue") or "")
+
+    @contextmanager
+    def watch(
+        self, kind: str, *, version: int, seconds: int, field_selector: str = ""
+    ) -> Iterator[Iterator[bytes]]:
+        """The stream of what happened to a kind after this version, bookmarks included, line by line.
+
+        Entered, it is open. It ends by itself after about so many seconds; cut, it ends with Unavailable,
+        and a line that had not come whole is not shown: it comes again. `event_of` reads a line.
+        """
+        path = f"/api/v1/{PLURALS[kind]}"
+        chosen = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": str(version),
+            "timeoutSeconds": str(seconds),
+            "fieldSelector": field_selector,
+        }
+        given = {name: value for name, value in chosen.items() if value}
+        limits = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, read=QUIET_SECONDS)
+        # Not compressed: a compressor may hold an event back until there are more.
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        with (
+            _unavailable_where_lost(f"the watch of {path}"),
+            self._http.stream("GET", path, params=given, headers=headers, timeout=limits) as response,
+        ):
+            if response.status_code >= 300:
+                response.read()
+                raise _fault(response, f"GET {path}?watch", True)
+            yield _lines(response.iter_bytes())
+
+    def lease(self, namespace: str, name: str) -> Manifest:
+        """A Lease as it is now."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{_part(namespace)}/leases/{_part(name)}"
+        return self._call("GET", path)
 
     def patch_pod(self, namespace: str, name: str, changes: Mapping[str, Any]) -> Manifest:
         """Merges the changes (RFC 7386) into a Pod; answers it as it is then.
@@ -104,7 +202,14 @@ class Client:
         self._call("POST", f"/api/v1/namespaces/{_part(namespace)}/events", event)
 
     def _call(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        kind: str = "application/json",
+        *,
+        params: Mapping[str, str] | None = None,
+        seconds: float = ANSWER_SECONDS,
     ) -> Manifest:
         """One call, sent once."""
         is_read = method == "GET"
@@ -112,9 +217,10 @@ class Client:
             response = self._http.request(
                 method,
                 path,
-                params={} if is_read else {"fieldManager": FIELD_MANAGER},
+                params={**(params or {}), **({} if is_read else {"fieldManager": FIELD_MANAGER})},
                 content=None if body is None else orjson.dumps(body),
                 headers={"Accept": "application/json", **({} if body is None else {"Content-Type": kind})},
+                timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS),
             )
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             raise Unavailable(f"the API server cannot be reached: {error or type(error).__name__}") from error
@@ -133,6 +239,56 @@ class Client:
         return document
 
 
+# --- streams -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _unavailable_where_lost(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+        raise Unavailable(f"the API server cannot be reached: {error or type(error).__name__}") from error
+    except httpx2.ReadTimeout as error:
+        raise Unavailable(f"{what} showed nothing for {QUIET_SECONDS:.0f} s, not even a bookmark") from error
+    except (httpx2.HTTPError, httpx2.StreamError) as error:
+        raise Unavailable(f"{what} was cut: {error or type(error).__name__}") from error
+    except ConfigError as error:
+        raise Unavailable(f"the credentials cannot be used: {error}") from error
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The whole lines of a stream. Unreadable where one is too long, Unavailable where the last is cut."""
+    begun = bytearray()
+    for chunk in chunks:
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            line = bytes(begun) + end if begun else end
+            begun.clear()
+            if line.strip():
+                yield line
+        begun += rest
+        if len(begun) > MAX_LINE_BYTES:
+            raise Unreadable(f"an event is longer than {MAX_LINE_BYTES} bytes")
+    if begun.strip():
+        raise Unavailable("the watch was cut in the middle of an event")
+
+
+def event_of(line: bytes) -> Manifest:
+    """The event of a line. Of an ERROR what it says: Gone, Unauthorized, Throttled or Unavailable."""
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise Unreadable(f"a line of the watch is no JSON: {error}") from error
+    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+        raise Unreadable("a line of the watch is no event")
+    if event.get("type") != "ERROR":
+        return event
+    status: Manifest = event["object"]
+    code, message = status.get("code"), str(status.get("message", ""))[:500]
+    is_gone = status.get("reason") in ("Expired", "Gone")  # as some servers say it, without a code
+    raise _fault_of(410 if is_gone else code if isinstance(code, int) else 500, f"the watch: {message}", 0)
+
+
 def _lost(detail: str, is_read: bool) -> Unavailable:
     """A read changes nothing, whatever became of it."""
     return Unavailable(detail) if is_read else Unclear(detail)
@@ -146,7 +302,31 @@ def _fault(response: httpx2.Response, what: str, is_read: bool) -> NotFound | Co
         return NotFound(detail)
     if status == 409:
         return Conflict(detail)
-    return _lost(detail, is_read) if status >= 500 else Unavailable(detail)
+    if status >= 500 and not is_read:
+        return Unclear(detail)
+    return _fault_of(status, detail, _retry_after_seconds(response))
+
+
+def _fault_of(status: int, detail: str, retry_after_seconds: int) -> Unavailable:
+    """Why nothing was done, by the status of an answer or of an ERROR."""
+    if status == 401:
+        return Unauthorized(detail)
+    if status == 410:
+        return Gone(detail)
+    if status == 429 or (status == 503 and retry_after_seconds):
+        return Throttled(detail, max(retry_after_seconds, 1))
+    return Unavailable(detail)
+
+
+def _retry_after_seconds(response: httpx2.Response) -> int:
+    """What Retry-After says in seconds, within reason; 0 where it says nothing that can be read."""
+    text = response.headers.get("Retry-After", "").strip()
+    return min(int(text), MAX_RETRY_AFTER_SECONDS) if text.isascii() and text.isdigit() else 0
+
+
+def is_version(text: object) -> TypeGuard[str]:
+    """Whether this is a resourceVersion as the books count them: a whole number."""
+    return isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 20
 
 
 def _message(response: httpx2.Response) -> str:
@@ -181,6 +361,14 @@ def connect(kubeconfig: Path | None) -> Client | None:
         return _connected(kubeconfig, written)
     in_cluster = os.environ.get("KUBERNETES_SERVICE_HOST") and Path(SERVICE_ACCOUNT, "token").is_file()
     return _connected(None, 0) if in_cluster else None
+
+
+def forget_connections() -> None:
+    """Whoever connects next reads every credential anew: a certificate is a file beside the kubeconfig.
+
+    Clients that are in use stay as they are.
+    """
+    _connected.cache_clear()
 
 
 @lru_cache(maxsize=4)
