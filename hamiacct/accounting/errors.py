@@ -9,6 +9,7 @@ AccountingError
   Conflict         the books moved on, or somebody else holds it
     SnapshotRefused        a full list that a guard refuses
       OlderThanApplied       it is older than what is applied of its kind
+      Overtaken              a newer list, or a new history, came in while it did
       TooManyAbsent          it would end more than a list may end by itself
     AnotherCluster         the cluster is not the one these books are kept of
     LeaseLost              another watcher holds the lease
@@ -99,6 +100,10 @@ class SnapshotRefused(Conflict):
 
 class OlderThanApplied(SnapshotRefused):
     """The list's version is below what is applied of its kind: it is late, or the cluster was restored."""
+
+
+class Overtaken(SnapshotRefused):
+    """Newer truth came in while the list did: what it has yet to tell is of the past."""
 
 
 class TooManyAbsent(SnapshotRefused):

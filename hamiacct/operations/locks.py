@@ -24,6 +24,7 @@ class Space(IntEnum):
 
 
 ALL_BOOKS = "books"
+PATIENCE = "30s"
 
 
 def _number(key: str) -> int:
@@ -74,6 +75,12 @@ def close_stream(kind: str) -> None:
     """Held by the sweep of a full list: nobody applies events of the kind meanwhile."""
     take(Space.STREAM, [kind])
     _share(Space.BOOKS, ALL_BOOKS)
+
+
+def be_patient() -> None:
+    """Half a minute for the locks of this transaction, for what nobody waits for within a request's time."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [PATIENCE])
 
 
 def close_books() -> None:

@@ -221,7 +221,9 @@ def _is_stale(stream: Stream, seen: Seen, account: _Account | None) -> bool:
                 return seen.list_version < row.ended_version
             return seen.resource_version <= row.ended_version
         return seen.resource_version <= row.resource_version
-    return not seen.list_version and seen.resource_version <= stream.listed_version(seen.namespace)
+    listed = stream.listed_version(seen.namespace)
+    # A list tells of a pod as it was at the list's version, however old the pod's own is.
+    return seen.list_version < listed if seen.list_version else seen.resource_version <= listed
 
 
 def _as_known(account: _Account, stream: Stream) -> Charge:

@@ -1,35 +1,43 @@
 """Full lists: the truth for one kind at its version, behind guards (decisions 7, 8, 33).
 
-The items are applied page by page like events. A last transaction, during which nobody applies events
-of the kind, ends what the list does not hold and marks the version, so that older news of objects the
-list did not hold are stale from then on.
+A list comes whole (`apply`) or in pages (`begin`, `apply_page`, `finish`), and then nothing but the
+identities of its items is kept in memory. The items are applied page by page like events. A last
+transaction, during which nobody applies events of the kind, marks the version, so that older news of
+objects the list did not hold are stale from then on; what it did not hold is ended after that.
+
+A list that stops half-way has told the truth about the items it held and ended nothing; the next one makes
+it whole. Several may be on their way at once: the one with the highest version wins.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeVar
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from hamiacct import config, models
-from hamiacct.accounting.errors import Malformed, SnapshotRefused
-from hamiacct.accounting.words import EventType, Kind, Outcome, PodState, ReservationState
-from hamiacct.kube import fields, manifests, registration
+from hamiacct.accounting.errors import Malformed, OlderThanApplied, Overtaken, SnapshotRefused, TooManyAbsent
+from hamiacct.accounting.words import EventType, Kind, Outcome
+from hamiacct.kube import manifests
 from hamiacct.kube.manifests import Envelope, ListBody
-from hamiacct.operations import locks, node_events, pod_events, quota_events, streams
+from hamiacct.operations import kinds, locks, streams, watching
 from hamiacct.operations.inbox import Rejected
-from hamiacct.operations.pod_events import Verdict
+from hamiacct.operations.kinds import Known
 from hamiacct.operations.streams import Seen, Stream
-from hamiacct.queries.fleet import STANDING
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PAGE_ITEMS = 500
 FEW = 20
 SHARE_PERCENT = 20
-SWEEP_LOCK_TIMEOUT = "30s"
+NOBODY: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class SnapshotResult:
 
 @dataclass(frozen=True, slots=True)
 class PageCounts:
-    """What one page changed; `rejected` places count from the start of the list."""
+    """What one page changed; the places of `rejected` count from the start of the list."""
 
     added: int
     changed: int
@@ -58,49 +66,21 @@ class PageCounts:
 
 @dataclass(slots=True)
 class Listing:
-    """A full list that comes in pages: what it is of, and the identities it has shown so far."""
+    """A list on its way: what it is of, and what it has shown so far.
+
+    `seen` are ids. `ends_nothing` where it held something that may be anything, or is not what it is said
+    to be. `rejected` are the items that could not be read.
+    """
 
     kind: Kind
-    version: int
-    seen: set[str] = field(default_factory=set)
-
-
-def begin(kind: Kind, version: int, *, new_history: bool = False, holder: str = "", at: datetime) -> Listing:
-    """Begins a list of the whole cluster at this version. OlderThanApplied where newer things are applied.
-
-    With `new_history` a history begins (decision 8) in the transaction in which `holder` is seen to hold the
-    watcher's lease; LeaseLost where it does not.
-    """
-    raise NotImplementedError
-
-
-def apply_page(
-    listing: Listing, items: Sequence[object], *, seen: Iterable[str] = (), at: datetime
-) -> PageCounts:
-    """Applies the items of one page like events, in a transaction of its own.
-
-    `seen` are the identities (`identity`) of items that the list holds and nobody needs to store.
-    SnapshotRefused where a newer list or history overtook this one: then it must start over.
-    """
-    raise NotImplementedError
-
-
-def finish(listing: Listing, *, confirmed: frozenset[str] | None = None, at: datetime) -> SnapshotResult:
-    """Ends what no page of the list held. TooManyAbsent where that is too much to believe (decision 33).
-
-    `confirmed` are the absent ones of an earlier complete list that was refused: what both do not hold ends.
-    """
-    raise NotImplementedError
-
-
-class _Known(NamedTuple):
-    """An object of the kind that the books know; `counts` is whether the guard counts its end."""
-
-    id: str
-    is_alive: bool
-    counts: bool
-    resource_version: int
+    version: int | None
     history: int
+    namespace: str = ""
+    seen: set[str] = field(default_factory=set)
+    items: int = 0
+    ends_nothing: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    rejected: list[Rejected] = field(default_factory=list)
 
 
 class _Item(NamedTuple):
@@ -112,127 +92,59 @@ class _Item(NamedTuple):
     manifest: dict[str, object]
 
 
-class _Books(Protocol):
-    """How one kind is known, locked, read, applied and ended."""
-
-    def known(self, namespace: str) -> list[_Known]: ...
-    def id_of(self, envelope: Envelope) -> str: ...
-    def parse(self, manifest: dict[str, object], at: datetime) -> object: ...
-    def apply(self, seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]: ...
-    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int: ...
+# --- in pages ------------------------------------------------------------------------------------
 
 
-class _Pods:
-    """Pods, by UID. The guard counts the charged ones; no list ends a hold that is not bound before it."""
+def begin(kind: Kind, version: int, *, new_history: bool = False, holder: str = "") -> Listing:
+    """Begins a list of the whole cluster at this version. OlderThanApplied where newer news are applied.
 
-    def known(self, namespace: str) -> list[_Known]:
-        pods = models.Pod.objects.filter(namespace=namespace) if namespace else models.Pod.objects.all()
-        holds = models.Reservation.objects.filter(state__in=STANDING)
-        bound = dict(holds.filter(state=ReservationState.BOUND).values_list("pod_uid", "bound_version"))
-        endless = set(holds.values_list("pod_uid", flat=True)) - bound.keys()
-        known = pods.values_list("uid", "ended_by", "state", "resource_version", "history")
-        return [
-            _Known(
-                uid,
-                not ended_by and uid not in endless,
-                not ended_by and uid not in endless and state != PodState.UNSCHEDULED,
-                max(version, bound.get(uid, 0)),
-                history,
-            )
-            for uid, ended_by, state, version, history in known
-        ]
-
-    def id_of(self, envelope: Envelope) -> str:
-        return envelope.uid
-
-    def parse(self, manifest: dict[str, object], at: datetime) -> object:
-        return manifests.pod_from_manifest(manifest, config.vendors())
-
-    def apply(self, seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
-        locks.take(locks.Space.POD_NAME, {locks.name_key(one.namespace, one.name) for one in seen})
-        return pod_events.apply(seen, stream, at=at)
-
-    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int:
-        names = models.Pod.objects.filter(uid__in=ids).values_list("namespace", "name")
-        locks.take(locks.Space.POD_NAME, {locks.name_key(*name) for name in names})
-        return pod_events.end_absent(ids, version, stream, at=at)
+    With `new_history` a history begins (decision 8), in the transaction in which `holder` is seen to hold
+    the watcher's lease; LeaseLost where it does not: a list it was paused with may be of any age.
+    """
+    if new_history:
+        history = _begin_history(kind, holder)
+    else:
+        stream = streams.of_kind(kind)
+        _check_version(version, stream.applied_version)
+        history = stream.history
+    return Listing(kind, version, history)
 
 
-class _Nodes:
-    """Nodes, by name."""
+def apply_page(
+    listing: Listing, items: Sequence[object], *, seen: Iterable[str] = (), at: datetime
+) -> PageCounts:
+    """Applies the items of one page like events, in one transaction.
 
-    def known(self, namespace: str) -> list[_Known]:
-        known = models.Node.objects.values_list("name", "deleted", "resource_version", "history")
-        return [
-            _Known(name, not deleted, not deleted, version, history)
-            for name, deleted, version, history in known
-        ]
-
-    def id_of(self, envelope: Envelope) -> str:
-        return envelope.name
-
-    def parse(self, manifest: dict[str, object], at: datetime) -> object:
-        return registration.node_from_manifest(manifest, config.vendors(), at, config.handshake_zone())
-
-    def apply(self, seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
-        locks.take(locks.Space.NODE, {one.name for one in seen})
-        return node_events.apply(seen, stream, at=at)
-
-    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int:
-        locks.take(locks.Space.NODE, ids)
-        return node_events.forget(ids, version, stream, at=at)
+    `seen` are the ids (`kinds.identity`) of items that nobody needs to store; "" is an item without one.
+    Overtaken where a newer list or a new history came in between: then this one must begin anew.
+    """
+    before, rejected_before = Counter(listing.counts), len(listing.rejected)
+    read = _read(listing, items)
+    for id_ in seen:
+        _see(listing, id_)
+    _apply_items(listing, read, at=at)
+    counts = listing.counts - before
+    rejected = tuple(listing.rejected[rejected_before:])
+    return PageCounts(counts["added"], counts["changed"], counts["unchanged"], rejected)
 
 
-class _Quotas:
-    """ResourceQuotas, by namespace and name."""
+def finish(listing: Listing, *, confirmed: frozenset[str] | None = None, at: datetime) -> SnapshotResult:
+    """Ends what no page of the list held. TooManyAbsent where that is too much to believe (decision 33).
 
-    def known(self, namespace: str) -> list[_Known]:
-        quotas = models.ResourceQuota.objects.all()
-        if namespace:
-            quotas = quotas.filter(namespace=namespace)
-        known = quotas.values_list("namespace", "name", "deleted", "resource_version", "history")
-        return [
-            _Known(locks.name_key(space, name), not deleted, not deleted, version, history)
-            for space, name, deleted, version, history in known
-        ]
-
-    def id_of(self, envelope: Envelope) -> str:
-        return locks.name_key(envelope.namespace, envelope.name)
-
-    def parse(self, manifest: dict[str, object], at: datetime) -> object:
-        return manifests.quota_from_manifest(manifest, config.vendors())
-
-    def apply(self, seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
-        locks.take(locks.Space.NAMESPACE, {one.namespace for one in seen})
-        return quota_events.apply(seen, stream, at=at)
-
-    def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int:
-        names = {tuple(id_.split("/", 1)) for id_ in ids}
-        namespaces = {namespace for namespace, _ in names}
-        locks.take(locks.Space.NAMESPACE, namespaces)
-        rows = models.ResourceQuota.objects.filter(namespace__in=namespaces)
-        chosen = [row.pk for row in rows if (row.namespace, row.name) in names]
-        return quota_events.forget(chosen, version, stream, at=at)
+    `confirmed` are the `absent` of an earlier complete list that was refused: a list that holds no less
+    than that one confirms it. Overtaken as in `apply_page`.
+    """
+    if listing.ends_nothing:
+        log.warning("a list of %s held something without an identity, so it ends nothing", listing.kind)
+    absent = _sweep(listing, judged=confirmed or NOBODY, confirm=None, at=at)
+    return _result(listing, absent)
 
 
-_BOOKS: dict[Kind, _Books] = {Kind.POD: _Pods(), Kind.NODE: _Nodes(), Kind.QUOTA: _Quotas()}
-
-
-@dataclass(frozen=True, slots=True)
-class _List:
-    """A list whose envelopes were read. `ends_nothing` where an item without an identity may be anything."""
-
-    kind: Kind
-    namespace: str
-    version: int | None
-    items: list[_Item]
-    seen: set[str]
-    ends_nothing: bool
-    rejected: list[Rejected] = field(default_factory=list)
+# --- whole ---------------------------------------------------------------------------------------
 
 
 def apply(
-    listing: ListBody,
+    body: ListBody,
     *,
     namespace: str = "",
     confirm: int | None = None,
@@ -244,13 +156,35 @@ def apply(
     """Makes the books equal a full list (decisions 7, 8, 33). SnapshotRefused where a guard stops it.
 
     `confirm` is the number of charged pods that may end; `dry_run` only counts; `complete` declares
-    the books complete afterwards.
+    the books complete afterwards. A list that is refused changes nothing.
     """
-    read = _read(listing, namespace)
-    _check_wholeness(listing, read, new_history)
+    kind = Kind(body.kind)
+    if kind is Kind.NODE and namespace:
+        raise Malformed("nodes are in no namespace: their list is of the whole cluster", "/query/namespace")
+    stream = streams.of_kind(kind)
+    listing = Listing(kind, body.version, stream.history, namespace)
+    items = _read(listing, body.items)
+    if listing.version is None and items:
+        listing.version = max(item.envelope.resource_version for item in items)
+    _check_wholeness(listing, body, new_history)
+    if not new_history and listing.version is not None:
+        _check_version(listing.version, _applied_version(listing, stream))
+    known = kinds.BOOKS[kind].living(namespace)
+    absent = _absent(listing, known, stream.history, new_history)
     if dry_run:
-        return _only_count(read, new_history=new_history, at=at)
-    return _apply(read, confirm=confirm, new_history=new_history, complete=complete, at=at)
+        _only_count(listing, items, absent, new_history, at=at)
+        return _result(listing, absent)
+    _check_share(absent, known, confirm)
+    if new_history:
+        listing.history = _begin_history(kind)
+    ordered = sorted(items, key=lambda item: (item.envelope.namespace, item.envelope.name))
+    for page in _pages(ordered):
+        _apply_items(listing, page, at=at)
+    # Of what was judged, the list's own items may have replaced some by now.
+    _sweep(listing, judged=frozenset(one.id for one in absent), confirm=confirm, at=at)
+    if complete:
+        declare_complete(at=at)
+    return _result(listing, absent)
 
 
 def declare_complete(*, at: datetime) -> None:
@@ -258,243 +192,235 @@ def declare_complete(*, at: datetime) -> None:
     models.Feed.objects.update(declared_complete_at=at)
 
 
-def _read(listing: ListBody, namespace: str) -> _List:
-    """The items by identity. One that cannot be read but has an identity counts as seen."""
-    kind = Kind(listing.kind)
-    if kind is Kind.NODE and namespace:
-        raise Malformed("nodes are in no namespace: their list is of the whole cluster", "/query/namespace")
-    books = _BOOKS[kind]
-    items: list[_Item] = []
-    seen: set[str] = set()
-    rejected: list[Rejected] = []
-    ends_nothing = False
-    for index, manifest in enumerate(listing.items):
-        try:
-            envelope = manifests.envelope({"type": EventType.MODIFIED, "object": manifest})
-        except Malformed as fault:
-            pointer = f"/items/{index}{fault.pointer.removeprefix('/object')}"
-            rejected.append(Rejected(index, fault.code, pointer, fault.detail))
-            identity = _identity_of_unreadable(kind, manifest)
-            ends_nothing = ends_nothing or not identity
-            seen.add(identity)
-            continue
-        identity = books.id_of(envelope)
-        seen.add(identity)
-        if namespace and envelope.namespace != namespace:
-            detail = f"is in {envelope.namespace}, the list is of {namespace} alone"
-            rejected.append(Rejected(index, Malformed.code, f"/items/{index}/metadata/namespace", detail))
-            ends_nothing = True  # so it is not the list of this namespace that it is said to be
-            continue
-        items.append(_Item(index, identity, envelope, manifests.keep(kind, manifest, config.vendors())))
-    version = listing.version
-    if version is None and items:
-        version = max(item.envelope.resource_version for item in items)
-    return _List(kind, namespace, version, items, seen, ends_nothing, rejected)
-
-
-def _identity_of_unreadable(kind: Kind, manifest: object) -> str:
-    """The identity of an item whose envelope cannot be read, as far as it shows one; "" otherwise."""
-    metadata = manifest.get("metadata") if isinstance(manifest, dict) else None
-    if not isinstance(metadata, dict):
-        return ""
-    uid, name, namespace = metadata.get("uid"), metadata.get("name"), metadata.get("namespace")
-    if kind is Kind.POD:
-        return uid if isinstance(uid, str) else ""
-    if not isinstance(name, str) or not name:
-        return ""
-    if kind is Kind.NODE:
-        return name
-    space = namespace if isinstance(namespace, str) and namespace else fields.DEFAULT_NAMESPACE
-    return locks.name_key(space, name)
-
-
-def _check_wholeness(listing: ListBody, read: _List, new_history: bool) -> None:
+def _check_wholeness(listing: Listing, body: ListBody, new_history: bool) -> None:
     """Refuses half lists, and histories begun by a list that cannot begin one."""
-    more = listing.meta.get("remainingItemCount")
-    if listing.meta.get("continue") or (more is not None and more != 0):
+    more = body.meta.get("remainingItemCount")
+    if body.meta.get("continue") or (more is not None and more != 0):
         raise SnapshotRefused(
             "the list is only a part: it has a continue token or remaining items", remaining=more
         )
-    if new_history and (listing.version is None or read.namespace):
+    if new_history and (body.version is None or listing.namespace):
         raise SnapshotRefused("only a list of the whole cluster with a version of its own begins a history")
 
 
-def _only_count(read: _List, *, new_history: bool, at: datetime) -> SnapshotResult:
-    """What the list would change; nothing is written, nothing is locked, and only its age is judged."""
-    books = _BOOKS[read.kind]
-    known = books.known(read.namespace)
-    stream = streams.of_kind(read.kind)
-    if not new_history:
-        _check_version(read, known, stream)
-    absent = _absent(read, known, stream, new_history)
-    counts: Counter[str] = Counter(ended=len(absent))
-    by_id = {one.id: one for one in known}
-    for item in read.items:
-        mine = by_id.get(item.id)
-        is_old = mine is not None and not new_history and mine.history == stream.history
-        if is_old and mine is not None and item.envelope.resource_version <= mine.resource_version:
-            counts["unchanged"] += 1
-            continue
-        try:
-            books.parse(item.manifest, at)
-        except Malformed as fault:
-            read.rejected.append(
-                Rejected(item.place, fault.code, f"/items/{item.place}{fault.pointer}", fault.detail)
-            )
-            continue
-        counts["changed" if mine is not None and mine.is_alive else "added"] += 1
-    return _result(read, counts, absent)
-
-
-def _result(read: _List, counts: Counter[str], absent: Iterable[_Known]) -> SnapshotResult:
-    return SnapshotResult(
-        read.kind,
-        read.version,
-        counts["added"],
-        counts["changed"],
-        counts["unchanged"],
-        counts["ended"],
-        sum(one.counts for one in absent),
-        tuple(sorted(read.rejected, key=lambda one: one.index)),
-    )
-
-
-def _apply(
-    read: _List, *, confirm: int | None, new_history: bool, complete: bool, at: datetime
-) -> SnapshotResult:
-    known = _BOOKS[read.kind].known(read.namespace)
-    stream = streams.of_kind(read.kind)
-    if not new_history:
-        _check_version(read, known, stream)
-    absent = _absent(read, known, stream, new_history)
-    _check_share(absent, known, confirm)
-    if new_history:
-        with transaction.atomic():
-            locks.close_stream(read.kind)
-            streams.begin_history(read.kind)
-            stream = streams.of_kind(read.kind)
-    counts: Counter[str] = Counter()
-    alive = {one.id for one in known if one.is_alive}
-    ordered = sorted(read.items, key=lambda item: (item.envelope.namespace, item.envelope.name))
-    for start in range(0, len(ordered), PAGE_ITEMS):
-        _apply_page(read, ordered[start : start + PAGE_ITEMS], stream, alive, counts, at=at)
-    if read.version is not None:
-        gone = _mark(read, stream, absent, confirm, at=at)
-        counts["ended"] = sum(
-            _end_page(read, gone[start : start + PAGE_ITEMS], stream, at=at)
-            for start in range(0, len(gone), PAGE_ITEMS)
-        )
-    if complete:
-        declare_complete(at=at)
-    return _result(read, counts, absent)
-
-
-def _apply_page(
-    read: _List, page: Sequence[_Item], stream: Stream, alive: set[str], counts: Counter[str], *, at: datetime
+def _only_count(
+    listing: Listing, items: Sequence[_Item], absent: Sequence[Known], new_history: bool, *, at: datetime
 ) -> None:
+    """Counts what the list would change; nothing is written, nothing is locked."""
+    books = kinds.BOOKS[listing.kind]
+    listing.counts["ended"] = len(absent)
+    for page in _pages(items):
+        by_id = {one.id: one for one in books.among([item.id for item in page])}
+        for item in page:
+            mine = by_id.get(item.id)
+            is_old = mine is not None and not new_history and mine.history == listing.history
+            if is_old and mine is not None and item.envelope.resource_version <= mine.resource_version:
+                listing.counts["unchanged"] += 1
+                continue
+            try:
+                books.parse(item.manifest, at)
+            except Malformed as fault:
+                _reject(listing, item.place, fault, fault.pointer)
+                continue
+            listing.counts["changed" if mine is not None and mine.is_alive else "added"] += 1
+
+
+# --- what both are made of -----------------------------------------------------------------------
+
+
+def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), PAGE_ITEMS):
+        yield items[start : start + PAGE_ITEMS]
+
+
+def _read(listing: Listing, objects: Sequence[object]) -> list[_Item]:
+    """The next items of the list by identity. One that cannot be read but has an identity counts as seen."""
+    books = kinds.BOOKS[listing.kind]
+    items: list[_Item] = []
+    for place, manifest in enumerate(objects, start=listing.items):
+        if isinstance(manifest, dict) and "kind" not in manifest:  # the API server leaves it out in lists
+            manifest = {**manifest, "kind": listing.kind.value}
+        try:
+            envelope = manifests.envelope({"type": EventType.MODIFIED, "object": manifest})
+            if envelope.kind != listing.kind:
+                raise Malformed(f"a list of {listing.kind}s must hold no {envelope.kind}", "/object/kind")
+        except Malformed as fault:
+            _reject(listing, place, fault, fault.pointer.removeprefix("/object"))
+            _see(listing, kinds.identity(listing.kind, manifest))
+            continue
+        id_ = books.id_of(envelope)
+        _see(listing, id_)
+        if listing.namespace and envelope.namespace != listing.namespace:
+            detail = f"is in {envelope.namespace}, the list is of {listing.namespace} alone"
+            _reject(listing, place, Malformed(detail), "/metadata/namespace")
+            listing.ends_nothing = True  # so it is not the list of this namespace that it is said to be
+            continue
+        kept = manifests.keep(listing.kind, manifest, config.vendors())
+        items.append(_Item(place, id_, envelope, kept))
+    listing.items += len(objects)
+    return items
+
+
+def _see(listing: Listing, id_: str) -> None:
+    """The list holds this one. Without an identity it may be any of those that seem absent."""
+    if id_:
+        listing.seen.add(id_)
+    else:
+        listing.ends_nothing = True
+
+
+def _reject(listing: Listing, place: int, fault: Malformed, pointer: str) -> None:
+    listing.rejected.append(Rejected(place, fault.code, f"/items/{place}{pointer}", fault.detail))
+
+
+def _apply_items(listing: Listing, items: Sequence[_Item], *, at: datetime) -> None:
+    """Applies one page of items in a transaction of its own."""
+    if not items:
+        return
+    books = kinds.BOOKS[listing.kind]
     with transaction.atomic():
-        locks.share_stream(read.kind)
-        seen = [_seen(item, read, stream) for item in page]
-        verdicts = _BOOKS[read.kind].apply(seen, stream, at=at)
+        locks.share_stream(listing.kind)
+        stream = _stream_of(listing)
+        alive = {one.id for one in books.among([item.id for item in items]) if one.is_alive}
+        verdicts = books.apply([_seen(listing, item) for item in items], stream, at=at)
         applied = []
-        for item, verdict in zip(page, verdicts, strict=True):
+        for item, verdict in zip(items, verdicts, strict=True):
             if verdict.outcome is Outcome.REFUSED:
-                read.rejected.append(
-                    Rejected(item.place, Malformed.code, f"/items/{item.place}", verdict.detail)
-                )
+                _reject(listing, item.place, Malformed(verdict.detail), "")
             elif verdict.outcome is Outcome.APPLIED:
-                counts["changed" if item.id in alive else "added"] += 1
+                listing.counts["changed" if item.id in alive else "added"] += 1
                 applied.append(item.envelope.resource_version)
             else:
-                counts["unchanged"] += 1
-        streams.advance(read.kind, applied)
+                listing.counts["unchanged"] += 1
+        streams.advance(listing.kind, applied)
 
 
-def _seen(item: _Item, read: _List, stream: Stream) -> Seen:
+def _seen(listing: Listing, item: _Item) -> Seen:
     return Seen(
         EventType.MODIFIED,
         item.envelope.uid,
         item.envelope.namespace,
         item.envelope.name,
         item.envelope.resource_version,
-        stream.history,
+        listing.history,
         item.manifest,
-        list_version=read.version or 0,
+        list_version=listing.version or 0,
     )
 
 
-def _mark(
-    read: _List, stream: Stream, judged: Iterable[_Known], confirm: int | None, *, at: datetime
-) -> list[str]:
-    """Marks the list's version while nobody applies events of the kind; answers what is to be ended.
+def _sweep(listing: Listing, *, judged: frozenset[str], confirm: int | None, at: datetime) -> Sequence[Known]:
+    """Marks the list's version and ends what it did not hold, page by page; answers what that was.
 
-    From here on older news of objects the list did not hold are stale. What is to be ended is ended page
-    by page afterwards; if that is cut short, the same list sent again ends the rest. The guard looks again
-    only if more would end than was `judged`: of those, the list's own items may have replaced some.
+    The version is marked while nobody applies events of the kind: from here on older news of objects the
+    list did not hold are stale. If the ending is cut short, the next list ends the rest. The guard speaks
+    only where something would end that was not `judged` before.
     """
-    assert read.version is not None
+    if listing.version is None:
+        return ()
+    books = kinds.BOOKS[listing.kind]
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [SWEEP_LOCK_TIMEOUT])
-        locks.close_stream(read.kind)
-        known = _BOOKS[read.kind].known(read.namespace)
-        absent = _absent(read, known, stream, False)
-        if not {one.id for one in absent} <= {one.id for one in judged}:
+        locks.be_patient()
+        locks.close_stream(listing.kind)
+        _stream_of(listing)
+        known = books.living(listing.namespace)
+        absent = _absent(listing, known, listing.history, False)
+        if not judged.issuperset(one.id for one in absent):
             _check_share(absent, known, confirm)
-        if not read.ends_nothing:
-            streams.mark_listed(read.kind, read.namespace, read.version, at=at)
-        streams.advance(read.kind, [read.version])
-    return [one.id for one in absent]
+        if not listing.ends_nothing:
+            streams.mark_listed(listing.kind, listing.namespace, listing.version, at=at)
+        streams.advance(listing.kind, [listing.version])
+    for page in _pages([one.id for one in absent]):
+        with transaction.atomic():
+            locks.share_stream(listing.kind)
+            listing.counts["ended"] += books.end(page, listing.version, _stream_of(listing), at)
+    return absent
 
 
-def _end_page(read: _List, ids: Sequence[str], stream: Stream, *, at: datetime) -> int:
-    """Ends those of the objects that nothing newer was heard of since; answers how many."""
-    assert read.version is not None
+def _begin_history(kind: Kind, holder: str | None = None) -> int:
+    """Begins a history, if `holder` (None: whoever) holds the watcher's lease; answers its number.
+
+    The lease is looked at last, for whoever waits with its row in hand keeps its holder from renewing it.
+    """
     with transaction.atomic():
-        locks.share_stream(read.kind)
-        return _BOOKS[read.kind].end(ids, read.version, stream, at)
+        locks.be_patient()
+        locks.close_stream(kind)
+        if holder is not None:
+            watching.check_lease(holder)
+        streams.begin_history(kind)
+        return streams.of_kind(kind).history
 
 
-def _absent(read: _List, known: Iterable[_Known], stream: Stream, new_history: bool) -> list[_Known]:
+def _stream_of(listing: Listing) -> Stream:
+    """The stream as it is now. Overtaken where this list is no news any more."""
+    stream = streams.of_kind(listing.kind)
+    if stream.history != listing.history:
+        raise Overtaken("a new history began while the list came in")
+    listed = stream.listed_version(listing.namespace)
+    if listing.version is not None and listing.version < listed:
+        raise Overtaken(
+            f"a list of version {listed} was applied while this one of version {listing.version} came in",
+            version=listing.version,
+            applied_version=listed,
+        )
+    return stream
+
+
+def _absent(listing: Listing, known: Iterable[Known], history: int, new_history: bool) -> list[Known]:
     """What lives in the books, is not in the list, and is not newer than it."""
-    if read.ends_nothing or read.version is None:
+    if listing.ends_nothing or listing.version is None:
         return []
     return [
         one
         for one in known
         if one.is_alive
-        and one.id not in read.seen
-        and (new_history or one.history < stream.history or one.resource_version <= read.version)
+        and one.id not in listing.seen
+        and (new_history or one.history < history or one.resource_version <= listing.version)
     ]
 
 
-def _check_version(read: _List, known: Iterable[_Known], stream: Stream) -> None:
+def _applied_version(listing: Listing, stream: Stream) -> int:
+    """The highest version applied in the list's scope."""
+    if not listing.namespace:
+        return stream.applied_version
+    applied = kinds.BOOKS[listing.kind].applied_version(listing.namespace, stream.history)
+    return max(applied, stream.listed_version(listing.namespace))
+
+
+def _check_version(version: int, applied_version: int) -> None:
     """A list older than what is applied in its scope is refused (decision 8)."""
-    if read.version is None:
-        return
-    applied = stream.applied_version
-    if read.namespace:
-        applied = max((one.resource_version for one in known if one.history == stream.history), default=0)
-        applied = max(applied, stream.listed_version(read.namespace))
-    if read.version < applied:
-        raise SnapshotRefused(
-            f"the list is of version {read.version}, {applied} is applied already; "
+    if version < applied_version:
+        raise OlderThanApplied(
+            f"the list is of version {version}, {applied_version} is applied already; "
             "?history=new begins a new history after the cluster was restored",
-            version=read.version,
-            applied_version=applied,
+            version=version,
+            applied_version=applied_version,
         )
 
 
-def _check_share(absent: Iterable[_Known], known: Iterable[_Known], confirm: int | None) -> None:
+def _check_share(absent: Sequence[Known], known: Iterable[Known], confirm: int | None) -> None:
     """A list that would end too much is refused unless the number is confirmed (decision 33)."""
     would_end = sum(one.counts for one in absent)
     total = sum(one.counts for one in known)
     allowed = max(FEW, total * SHARE_PERCENT // 100)
     if would_end > allowed and confirm != would_end:
-        raise SnapshotRefused(
+        raise TooManyAbsent(
             f"the list would end {would_end} of {total}; more than {allowed} must be confirmed "
             f"with ?confirm={would_end}",
+            absent=frozenset(one.id for one in absent),
             would_end=would_end,
             known=total,
             allowed=allowed,
         )
+
+
+def _result(listing: Listing, absent: Iterable[Known]) -> SnapshotResult:
+    return SnapshotResult(
+        listing.kind,
+        listing.version,
+        listing.counts["added"],
+        listing.counts["changed"],
+        listing.counts["unchanged"],
+        listing.counts["ended"],
+        sum(one.counts for one in absent),
+        tuple(sorted(listing.rejected, key=lambda one: one.index)),
+    )

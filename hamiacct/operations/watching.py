@@ -52,6 +52,7 @@ def give_up_lease(holder: str) -> None:
 
 def check_lease(holder: str) -> None:
     """LeaseLost unless `holder` holds the lease, which nobody can take until this transaction ends."""
+    assert holder, "nobody holds no lease"
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT FROM hamiacct_watchlease WHERE holder = %s AND expires_at > clock_timestamp() FOR UPDATE",
@@ -81,6 +82,7 @@ def adopt_cluster(uid: str, *, at: datetime) -> None:
     the books are not complete (decision 25).
     """
     with transaction.atomic():
+        locks.be_patient()
         for kind in sorted(Kind):
             locks.close_stream(kind)
             streams.begin_history(kind)
