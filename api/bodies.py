@@ -16,6 +16,7 @@ from rest_framework.exceptions import UnsupportedMediaType
 
 from api.errors import TooLarge
 from hamiacct.accounting.errors import Malformed
+from hamiacct.kube import recordings
 
 JSON = "application/json"
 LINES = "application/x-ndjson"
@@ -25,7 +26,6 @@ CHUNK_BYTES = 256 * 1024
 # More than this is not waited for, whoever sends it.
 DRAINED_BYTES = 512 * MIB
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The escape of a surrogate; where it has no partner no other reader notices.
 HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -103,7 +103,7 @@ def parsed(body: bytes) -> object:
     no double holds is read as its text, so that it spoils nothing but the field it stands in.
     """
     try:
-        return orjson.loads(body.removeprefix(BYTE_ORDER_MARK))
+        return orjson.loads(body.removeprefix(recordings.BYTE_ORDER_MARK))
     except orjson.JSONDecodeError as error:
         if not body.strip():
             raise Malformed("the body is empty") from None
@@ -124,32 +124,8 @@ def _number(text: str) -> int | float | str:
 
 
 def texts_of_lines(body: bytes) -> Iterator[bytes]:
-    """The JSON texts of a body: one a line, or objects over several lines as kubectl prints them.
-
-    An object over several lines begins with a line that opens it in the first column and goes on while
-    lines are indented, to the line that closes it in the first column. So a text that was cut off takes
-    no other with it.
-    """
-    opened: list[bytes] = []
-    for line in body.removeprefix(BYTE_ORDER_MARK).split(b"\n"):
-        bare = line.strip()
-        if opened and (not bare or line[:1] in (b" ", b"\t", b"}", b"]")):
-            opened.append(line)
-            if line[:1] == b"}":
-                yield b"\n".join(opened)
-                opened = []
-            continue
-        if opened:
-            yield b"\n".join(opened)
-            opened = []
-        if not bare:
-            continue
-        if bare.startswith(b"{") and not bare.endswith(b"}"):
-            opened = [line]
-        else:
-            yield bare
-    if opened:
-        yield b"\n".join(opened)
+    """The JSON texts of a body: one a line, or objects over several lines as kubectl prints them."""
+    return (text for _, text in recordings.texts_of(body.split(b"\n")))
 
 
 def counted(texts: Iterable[bytes], limit: int) -> list[bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Count, Exists, OuterRef
 
 from hamiacct import models
 from hamiacct.accounting.words import FindingCode, SubjectKind
@@ -59,6 +59,11 @@ def page(
     if namespace:
         rows = rows.filter(namespace=namespace)
     return pages.rows_after(rows, ("id",), after, limit).map(_finding)
+
+
+def counts() -> dict[str, int]:
+    """How many findings there are of each code; one query."""
+    return dict(models.Finding.objects.values_list("code").annotate(count=Count("pk")).order_by("code"))
 
 
 def of_quotas(namespace: str) -> tuple[Finding, ...]:
