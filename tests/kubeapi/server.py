@@ -7,18 +7,23 @@ version; watches that begin where they are told to, with bookmarks, or with 410 
     with ApiServer() as api:
         api.create(watch.node("n1"))
         api.fail("POST", "/binding", Fault.CUT_AFTER)     # once; `times` says how often
+        api.fail("WATCH", "/pods", Ending.CUT_WITHIN, after=3)    # GET means any of get, list, watch
+        slow = api.hold("LIST", "/nodes"); slow.reached.wait(5); slow.go.set()
+        api.wait(lambda: api.watching("pods") == 1)
         ... api.url, api.kubeconfig(folder)
 """
 
+import bisect
+import contextlib
 import copy
-import json
+import gzip
 import re
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
@@ -26,109 +31,95 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-Object = dict[str, Any]
+import orjson
 
-KINDS = {"pods": "Pod", "nodes": "Node", "resourcequotas": "ResourceQuota", "events": "Event"}
-KINDS |= {"namespaces": "Namespace"}
+from tests.kubeapi.faults import Ending, Fault, Held, Trouble
+from tests.kubeapi.selectors import BadSelector, Selector
+from tests.kubeapi.store import Backup, Change, Object, Refusal, Store, merged, token, untoken
+
+__all__ = ["ApiServer", "Ending", "Fault", "Refusal"]
+
+CORE, COORDINATION = "", "coordination.k8s.io"
+KINDS = {
+    (CORE, "pods"): "Pod",
+    (CORE, "nodes"): "Node",
+    (CORE, "resourcequotas"): "ResourceQuota",
+    (CORE, "events"): "Event",
+    (CORE, "namespaces"): "Namespace",
+    (COORDINATION, "leases"): "Lease",
+}
+GROUPS = {kind: group for (group, _), kind in KINDS.items()}
 PATH = re.compile(
-    r"/api/v1(?:/namespaces/(?P<namespace>[^/]+)(?=/))?/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[a-z]+))?"
+    r"/(?:api|apis/(?P<group>[a-z0-9.]+))/v1(?:/namespaces/(?P<namespace>[^/]+)(?=/))?"
+    r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[a-z]+))?"
 )
+VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+# As Go's strconv.ParseBool reads them; whatever else there is counts as no.
 TRUE = {"1", "t", "T", "TRUE", "true", "True"}
+TOKEN = "a-token"
+GRACE_SECONDS = 30
+COMPRESSED_FROM_BYTES = 128 * 1024
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
-class Fault(StrEnum):
-    """What goes wrong with a call: before anything was done, or after it was."""
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What was asked, as authorization sees it, with the query."""
 
-    CONFLICT = "409"
-    FORBIDDEN = "403"
-    THROTTLED = "429"
-    FAILED_BEFORE = "500 before"
-    FAILED_AFTER = "500 after"
-    CUT_BEFORE = "cut before"
-    CUT_AFTER = "cut after"
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the call was carried out nevertheless."""
-        return self in (Fault.FAILED_AFTER, Fault.CUT_AFTER)
+    verb: str
+    resource: str
+    sub: str
+    namespace: str
+    name: str
+    query: dict[str, str] = field(default_factory=dict)
 
 
-class Refusal(Exception):
-    """An answer that is a Status."""
+@dataclass(eq=False)
+class Watching:
+    """A watch under way, with how it is to end where that is not of itself."""
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        self.body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-        self.body |= {"code": code, "reason": reason, "message": message}
-        self.code = code
-        super().__init__(message)
-
-
-@dataclass
-class Store:
-    """Every object, and every change in order. `horizon` is the oldest version a watch may begin at."""
-
-    version: int = 1000
-    objects: dict[tuple[str, str, str], Object] = field(default_factory=dict)
-    log: list[tuple[int, str, Object]] = field(default_factory=list)
-    horizon: int = 0
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def write(self, type_: str, kind: str, item: Object) -> Object:
-        self.version += 1
-        metadata = item["metadata"]
-        metadata["resourceVersion"] = str(self.version)
-        key = (kind, metadata.get("namespace", ""), metadata["name"])
-        item = {"kind": kind, "apiVersion": "v1", **item}
-        if type_ == "DELETED":
-            self.objects.pop(key)
-        else:
-            self.objects[key] = item
-        self.log.append((self.version, type_, copy.deepcopy(item)))
-        self.changed.notify_all()
-        return item
-
-    def read(self, kind: str, namespace: str, name: str) -> Object:
-        try:
-            return self.objects[kind, namespace, name]
-        except KeyError:
-            raise Refusal(404, "NotFound", f"{kind} {name!r} not found") from None
-
-    def list(self, kind: str, namespace: str) -> list[Object]:
-        keys = sorted(key for key in self.objects if key[0] == kind and namespace in ("", key[1]))
-        return [self.objects[key] for key in keys]
-
-
-def merged(target: Any, changes: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(changes, dict):
-        return changes
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in changes.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
+    resource: str
+    end: Ending | None = None
 
 
 class ApiServer:
     """The server. What tests do to the store directly they do like any client: one version each."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, cluster_uid: str = "uid-of-the-cluster") -> None:
         self.store = Store()
         self.calls: list[tuple[str, str]] = []
+        self.requests: list[Call] = []
+        self.verbs: set[tuple[str, str, str]] = set()
         self.before: Callable[[str, str], None] = lambda method, path: None
-        self._faults: list[list[Any]] = []
+        self.tokens = {TOKEN}
+        self.bookmark_seconds = 60.0
+        self.watch_seconds = 1800.0  # the longest watch, and one that says nothing of its length
+        self.retry_after_seconds = 1
+        self.chunk_bytes = 0  # above 0, streams come in chunks of this size
+        self.is_closing = False
+        self._troubles: list[Trouble] = []
+        self._held: list[Held] = []
+        self._rules: list[tuple[str, Object]] | None = None
+        self._denied: set[tuple[str, str, str]] = set()
+        self._watches: set[Watching] = set()
+        self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._numbers = count(1)
-        self.is_closing = False
+        self._port = 0
+        self.cluster_uid = cluster_uid
+        self._listen()
+        self.url = f"http://127.0.0.1:{self._port}"
 
+    def _listen(self) -> None:
         class Handler(Calls):
             api = self
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 128
+
+        self._http = Server(("127.0.0.1", self._port), Handler)
         self._http.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self._port = self._http.server_address[1]
         self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
         )
@@ -141,62 +132,230 @@ class ApiServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.is_closing = True
-        with self.store.changed:
-            self.store.changed.notify_all()
-        self._http.shutdown()
-        self._http.server_close()
+        if self._thread.is_alive():
+            self.go_away()
 
-    def kubeconfig(self, folder: Path) -> Path:
+    def kubeconfig(
+        self, folder: Path, *, token: str = TOKEN, token_file: Path | None = None, name: str = "kubeconfig"
+    ) -> Path:
         """A kubeconfig of this server."""
-        path = folder / "kubeconfig.yaml"
+        path = folder / f"{name}.yaml"
         cluster = {"name": "c", "cluster": {"server": self.url}}
         context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-        user = {"name": "u", "user": {"token": "a-token"}}
+        credentials = {"tokenFile": str(token_file)} if token_file else {"token": token}
+        user = {"name": "u", "user": credentials}
         whole = {"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "c"}
-        path.write_text(json.dumps(whole))  # JSON is YAML
+        path.write_bytes(orjson.dumps(whole))  # JSON is YAML
         return path
 
     # --- what a test does to the cluster
-
-    def fail(self, method: str, path_end: str, fault: Fault, times: int = 1) -> None:
-        """The next calls of this method whose path ends so meet the fault."""
-        with self._lock:
-            self._faults.append([method, path_end, fault, times])
-
-    def fault_of(self, method: str, path: str) -> Fault | None:
-        with self._lock:
-            for one in self._faults:
-                if one[0] == method and path.endswith(one[1]) and one[3] > 0:
-                    one[3] -= 1
-                    found: Fault = one[2]
-                    return found
-        return None
 
     def create(self, item: Object) -> Object:
         """A new object as the manifest has it; a uid is given where it has none."""
         item = copy.deepcopy(item)
         item["metadata"].setdefault("uid", f"uid-of-{item['metadata']['name']}-{next(self._numbers)}")
         with self.store.changed:
-            return self.store.write("ADDED", item["kind"], item)
+            return self.store.write("ADDED", item["kind"], item, api_version_of(item["kind"]))
 
     def change(self, kind: str, name: str, changes: Object, namespace: str = "") -> Object:
         """A merge patch without preconditions."""
         with self.store.changed:
             found = self.store.read(kind, namespace, name)
-            return self.store.write("MODIFIED", kind, merged(found, changes))
+            return self.store.write("MODIFIED", kind, merged(found, copy.deepcopy(changes)))
 
     def delete(self, kind: str, name: str, namespace: str = "") -> None:
+        """Gone at once."""
         with self.store.changed:
-            self.store.write("DELETED", kind, copy.deepcopy(self.store.read(kind, namespace, name)))
+            self.store.write("DELETED", kind, self.store.read(kind, namespace, name))
 
     def get(self, kind: str, name: str, namespace: str = "") -> Object:
         with self.store.changed:
             return copy.deepcopy(self.store.read(kind, namespace, name))
 
+    def list(self, kind: str) -> list[Object]:
+        """All of a kind, in the order of lists."""
+        with self.store.changed:
+            return list(self.store.snapshot(kind).items)
+
+    @property
+    def cluster_uid(self) -> str:
+        """The uid of the namespace kube-system, which says which cluster this is."""
+        uid: str = self.store.objects["Namespace", "", "kube-system"]["metadata"]["uid"]
+        return uid
+
+    @cluster_uid.setter
+    def cluster_uid(self, uid: str) -> None:
+        metadata = {"name": "kube-system", "uid": uid, "resourceVersion": "4"}
+        with self.store.changed:
+            self.store.objects["Namespace", "", "kube-system"] = {
+                "kind": "Namespace",
+                "apiVersion": "v1",
+                "metadata": metadata,
+                "status": {"phase": "Active"},
+            }
+
     def forget(self) -> None:
-        """A compaction: every version up to now is too old to watch from."""
+        """A compaction: every version up to now is too old to watch from, or to go on with a list of."""
         with self.store.changed:
             self.store.horizon = self.store.version
+
+    def backup(self) -> Backup:
+        """Everything as it is, to be restored."""
+        with self.store.changed:
+            return self.store.backup()
+
+    def restore(self, backup: Backup) -> None:
+        """The cluster as it was then, version and all. Nothing that was connected stays so."""
+        with self.store.changed:
+            self.store.restore(backup)
+        self.cut()
+
+    # --- what goes wrong
+
+    def fail(
+        self, method: str, path_end: str, fault: Fault | Ending, times: int = 1, *, after: int = 0
+    ) -> None:
+        """The next calls of this method whose path ends so meet the fault.
+
+        The method is HTTP's, or one of LIST, WATCH and the other verbs. A watch meets its ending after so
+        many events.
+        """
+        with self._lock:
+            self._troubles.append(Trouble(method, path_end, fault, times, after))
+
+    def heal(self) -> None:
+        """No call meets a fault any more."""
+        with self._lock:
+            self._troubles.clear()
+
+    def trouble_of(self, methods: tuple[str, ...], path: str) -> Trouble | None:
+        with self._lock:
+            for one in self._troubles:
+                if one.meets(methods, path):
+                    one.times -= 1
+                    return one
+        return None
+
+    def hold(self, method: str, path_end: str) -> Held:
+        """The next call of this method whose path ends so gets no answer until `go` is set."""
+        held = Held(method, path_end)
+        with self._lock:
+            self._held.append(held)
+        return held
+
+    def held_of(self, methods: tuple[str, ...], path: str) -> Held | None:
+        with self._lock:
+            for held in self._held:
+                if held.method in methods and path.endswith(held.path_end):
+                    self._held.remove(held)
+                    return held
+        return None
+
+    def revoke(self, token: str = TOKEN) -> None:
+        """Calls with this token are answered 401 from now on."""
+        self.tokens.discard(token)
+
+    def deny(self, verb: str, resource: str, sub: str = "") -> None:
+        """403 for this verb on this resource."""
+        self._denied.add((verb, resource, sub))
+
+    def permit(self) -> None:
+        """Everything is allowed again."""
+        self._denied.clear()
+        self._rules = None
+
+    def restrict(self, rules: Sequence[Object], namespace: str = "") -> None:
+        """403 for what no rule allows: those of a ClusterRole, or of a Role in its namespace. They add up."""
+        self._rules = [*(self._rules or []), *((namespace, rule) for rule in rules)]
+
+    def end_watches(self, resource: str = "", how: Ending = Ending.WELL) -> None:
+        """Every watch of the resource, or of any, ends so."""
+        with self.store.changed:
+            for one in self._watches:
+                if resource in ("", one.resource):
+                    one.end = how
+            self.store.changed.notify_all()
+
+    def cut(self) -> None:
+        """Every connection is gone."""
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        with self.store.changed:
+            for one in self._watches:
+                one.end = Ending.CUT
+            self.store.changed.notify_all()
+
+    def go_away(self) -> None:
+        """Nobody listens here, and what was connected is cut."""
+        self._http.shutdown()
+        self._http.server_close()
+        self.cut()
+
+    def come_back(self) -> None:
+        """At the same address."""
+        self._listen()
+        self._thread.start()
+
+    # --- what a test waits for
+
+    def watching(self, resource: str) -> int:
+        """How many watches of the resource are under way."""
+        return sum(1 for one in self._watches if one.resource == resource and one.end is None)
+
+    def wait(self, is_so: Callable[[], bool], seconds: float = 10.0) -> None:
+        """Returns when it is so: looked at after every change, call, and beginning or end of a watch."""
+        with self.store.changed:
+            if not self.store.changed.wait_for(is_so, seconds):
+                raise TimeoutError(f"not within {seconds} s; the last calls were {self.calls[-10:]}")
+
+    # --- what a call needs to know
+
+    def note(self, call: Call, method: str, path: str) -> None:
+        with self.store.changed:
+            self.calls.append((method, path))
+            self.requests.append(call)
+            self.verbs.add((call.verb, call.resource, call.sub))
+            self.store.changed.notify_all()
+
+    def is_allowed(self, call: Call, group: str) -> bool:
+        if (call.verb, call.resource, call.sub) in self._denied:
+            return False
+        if self._rules is None:
+            return True
+        resource = f"{call.resource}/{call.sub}" if call.sub else call.resource
+        return any(
+            namespace in ("", call.namespace)
+            and {group, "*"} & set(rule.get("apiGroups", ()))
+            and {resource, "*"} & set(rule.get("resources", ()))
+            and {call.verb, "*"} & set(rule.get("verbs", ()))
+            # Names say nothing of what has none yet.
+            and (not rule.get("resourceNames") or call.name in rule["resourceNames"])
+            for namespace, rule in self._rules
+        )
+
+    def joined(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connections.add(connection)
+
+    def left(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connections.discard(connection)
+
+    @contextlib.contextmanager
+    def watched(self, resource: str) -> Iterator[Watching]:
+        one = Watching(resource)
+        with self.store.changed:
+            self._watches.add(one)
+            self.store.changed.notify_all()
+        try:
+            yield one
+        finally:
+            with self.store.changed:
+                self._watches.discard(one)
+                self.store.changed.notify_all()
 
 
 class Calls(BaseHTTPRequestHandler):
@@ -207,6 +366,19 @@ class Calls(BaseHTTPRequestHandler):
     # A small answer must not wait for the client's acknowledgement of its head.
     wbufsize = -1
     disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self.api.joined(self.connection)
+
+    def finish(self) -> None:
+        self.api.left(self.connection)
+        with contextlib.suppress(OSError):
+            super().finish()
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # the client has left, or was cut off
+            super().handle()
 
     def log_message(self, *_: Any) -> None:
         """Nothing is printed."""
@@ -226,39 +398,93 @@ class Calls(BaseHTTPRequestHandler):
     def answer(self, act: Callable[[], Object | None]) -> None:
         parts = urlsplit(self.path)
         self.query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-        self.body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"null")
-        self.api.calls.append((self.command, parts.path))
-        self.api.before(self.command, parts.path)
-        fault = self.api.fault_of(self.command, parts.path)
+        self.body = orjson.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"null")
+        self.trouble: Trouble | None = None
         try:
-            match = PATH.fullmatch(parts.path)
-            if match is None or match["plural"] not in KINDS:
-                raise Refusal(404, "NotFound", "the server could not find the requested resource")
-            self.namespace, self.name, self.sub = match["namespace"] or "", match["name"], match["sub"]
-            self.kind = KINDS[match["plural"]]
-            if fault is Fault.CONFLICT:
-                raise Refusal(409, "Conflict", "the object has been modified")
-            if fault is Fault.FORBIDDEN:
-                raise Refusal(403, "Forbidden", "forbidden")
-            if fault is Fault.THROTTLED:
-                raise Refusal(429, "TooManyRequests", "too many requests")
-            if fault is None or fault.is_done:
-                document, code = act(), 201 if self.command == "POST" else 200
-            if fault in (Fault.FAILED_BEFORE, Fault.FAILED_AFTER):
-                raise Refusal(500, "InternalError", "etcdserver: request timed out")
+            call, group = self.call_of(parts.path)
+            methods = (self.command, call.verb.upper())
+            self.api.note(call, self.command, parts.path)
+            self.api.before(self.command, parts.path)
+            if held := self.api.held_of(methods, parts.path):
+                held.reached.set()
+                held.go.wait(60)
+            self.authorize(call, group)
+            self.trouble = self.api.trouble_of(methods, parts.path)
+            document, code = self.carried_out(act)
         except Refusal as refusal:
             document, code = refusal.body, refusal.code
-        if fault in (Fault.CUT_BEFORE, Fault.CUT_AFTER):
+        if self.fault in (Fault.CUT_BEFORE, Fault.CUT_AFTER):
             self.close_connection = True
         elif document is not None:  # a watch has answered already
             self.reply(code, document)
 
+    def call_of(self, path: str) -> tuple[Call, str]:
+        match = PATH.fullmatch(path)
+        if match is None or (match["group"] or CORE, match["plural"]) not in KINDS:
+            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+        group = match["group"] or CORE
+        self.kind = KINDS[group, match["plural"]]
+        self.plural, self.sub = match["plural"], match["sub"] or ""
+        self.namespace, self.name = match["namespace"] or "", match["name"] or ""
+        verb = VERBS.get(self.command, "get")
+        if verb == "get" and not self.name:
+            verb = "watch" if self.query.get("watch") in TRUE else "list"
+        return Call(verb, self.plural, self.sub, self.namespace, self.name, self.query), group
+
+    def authorize(self, call: Call, group: str) -> None:
+        """Without any token one is asked nothing: that is a test itself."""
+        given = self.headers.get("Authorization")
+        if given is not None and given.removeprefix("Bearer ") not in self.api.tokens:
+            raise Refusal(401, "Unauthorized", "Unauthorized")
+        if not self.api.is_allowed(call, group):
+            name = f' "{call.name}"' if call.name else ""
+            scope = f'in the namespace "{call.namespace}"' if call.namespace else "at the cluster scope"
+            resource = f"{call.resource}/{call.sub}" if call.sub else call.resource
+            raise Refusal(
+                403,
+                "Forbidden",
+                f'{call.resource}{name} is forbidden: User "u" cannot {call.verb} resource "{resource}"'
+                f' in API group "{group}" {scope}',
+            )
+
+    @property
+    def fault(self) -> Fault | Ending | None:
+        return self.trouble.fault if self.trouble else None
+
+    def carried_out(self, act: Callable[[], Object | None]) -> tuple[Object | None, int]:
+        """The answer, or the fault that is one."""
+        fault = self.fault
+        if fault is Fault.CONFLICT:
+            raise Refusal(409, "Conflict", "the object has been modified")
+        if fault is Fault.FORBIDDEN:
+            raise Refusal(403, "Forbidden", "forbidden")
+        if fault is Fault.UNAUTHORIZED:
+            raise Refusal(401, "Unauthorized", "Unauthorized")
+        if fault is Fault.THROTTLED:
+            raise Refusal(429, "TooManyRequests", "Too many requests, please try again later.")
+        if fault is Fault.EXPIRED:
+            raise Refusal(410, "Expired", "too old resource version")
+        if fault is Fault.FAILED_BEFORE or fault is Fault.CUT_BEFORE:
+            raise Refusal(500, "InternalError", "etcdserver: request timed out")
+        document = act()
+        if fault is Fault.FAILED_AFTER:
+            raise Refusal(500, "InternalError", "etcdserver: request timed out")
+        return document, 201 if self.command == "POST" else 200
+
     def reply(self, code: int, document: Object) -> None:
-        text = json.dumps(document).encode()
+        text = orjson.dumps(document)
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
+        if code == 429:
+            self.send_header("Retry-After", str(self.api.retry_after_seconds))
+        if len(text) > COMPRESSED_FROM_BYTES and "gzip" in self.headers.get("Accept-Encoding", ""):
+            text = gzip.compress(text, 1)
+            self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
+        if self.fault is Fault.CUT_WITHIN:
+            text = text[: len(text) // 2]
+            self.close_connection = True
         self.wfile.write(text)
 
     # --- reading
@@ -266,102 +492,186 @@ class Calls(BaseHTTPRequestHandler):
     def read(self) -> Object | None:
         if self.name:
             with self.api.store.changed:
-                return copy.deepcopy(self.api.store.read(self.kind, self.namespace, self.name))
-        if self.query.get("watch") in TRUE:
-            return self.watch()
-        return self.page()
+                return self.api.store.read(self.kind, self.namespace, self.name)
+        try:
+            self.is_selected = Selector(
+                self.kind, self.query.get("fieldSelector", ""), self.query.get("labelSelector", "")
+            )
+        except BadSelector as error:
+            raise Refusal(400, "BadRequest", str(error)) from None
+        return self.watch() if self.query.get("watch") in TRUE else self.page()
+
+    def is_here(self, item: Object) -> bool:
+        return self.namespace in ("", item["metadata"].get("namespace", ""))
 
     def page(self) -> Object:
         """A list, or a page of one. All pages show the version of the first."""
-        store = self.api.store
-        with store.changed:
-            version, start = store.version, 0
+        start = ""
+        with self.api.store.changed:
             if "continue" in self.query:
-                version, start = map(int, self.query["continue"].split("."))
-                if version < store.horizon:
-                    raise Refusal(410, "Expired", "the provided continue parameter is too old")
-            items = [item for item in self.at_version(version) if self.is_selected(item)]
-        limit = int(self.query.get("limit", 0)) or len(items)
-        metadata: Object = {"resourceVersion": str(version)}
-        if start + limit < len(items):
-            metadata |= {
-                "continue": f"{version}.{start + limit}",
-                "remainingItemCount": len(items) - start - limit,
-            }
+                if self.query.get("resourceVersion", "") not in ("", "0"):
+                    raise Refusal(
+                        400,
+                        "BadRequest",
+                        "specifying resource version is not allowed when using continue",
+                    )
+                version, start = untoken(self.query["continue"])
+                snapshot = self.api.store.snapshot_at(self.kind, version, start)
+            else:
+                snapshot = self.api.store.snapshot(self.kind)
+        limit = int(self.query.get("limit") or 0) or len(snapshot.items)
+        found: list[Object] = []
+        metadata: Object = {"resourceVersion": str(snapshot.version)}
+        last = len(snapshot.items)
+        for place in range(bisect.bisect_left(snapshot.paths, start), last):
+            item = snapshot.items[place]
+            if not self.is_here(item) or not self.is_selected(item):
+                continue
+            if len(found) == limit:
+                # With a selector nobody counts what is left.
+                rest = snapshot.items[place:] if self.namespace else ()
+                left = sum(map(self.is_here, rest)) if self.namespace else last - place
+                metadata["continue"] = token(snapshot.version, snapshot.paths[place])
+                metadata |= {} if self.is_selected.is_narrow else {"remainingItemCount": left}
+                break
+            found.append(item)
         return {
             "kind": f"{self.kind}List",
-            "apiVersion": "v1",
+            "apiVersion": api_version_of(self.kind),
             "metadata": metadata,
-            "items": items[start : start + limit],
+            "items": found,
         }
-
-    def at_version(self, version: int) -> list[Object]:
-        """The objects as they were then, by replay of the log."""
-        found: dict[tuple[str, str], Object] = {}
-        for when, type_, item in self.api.store.log:
-            place = (item["metadata"].get("namespace", ""), item["metadata"]["name"])
-            if when > version or item["kind"] != self.kind or self.namespace not in ("", place[0]):
-                continue
-            found[place] = item
-            if type_ == "DELETED":
-                del found[place]
-        return [found[place] for place in sorted(found)]
-
-    def is_selected(self, item: Object) -> bool:
-        """The field selector: `status.phase!=Succeeded,status.phase!=Failed` and the like."""
-        for part in filter(None, self.query.get("fieldSelector", "").split(",")):
-            path, sign, wanted = re.split(r"(!=|==|=)", part, maxsplit=1)
-            value: Any = item
-            for step in path.split("."):
-                value = value.get(step, {}) if isinstance(value, dict) else {}
-            if ((value or "") == wanted) == (sign == "!="):
-                return False
-        return True
 
     def watch(self) -> None:
         """Chunked events until the time is up, the client leaves, or the server does."""
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for event in self.events():
-            line = json.dumps(event).encode() + b"\n"
-            self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+        fault = Ending.CUT_WITHIN if self.fault is Fault.CUT_WITHIN else self.fault
+        after = self.trouble.after if self.trouble and isinstance(fault, Ending) else None
+        with self.api.watched(self.plural) as watching:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
             self.wfile.flush()
-        self.wfile.write(b"0\r\n\r\n")
-        self.close_connection = True
-
-    def events(self) -> Iterator[Object]:
-        store, ends = self.api.store, time.monotonic() + float(self.query.get("timeoutSeconds", 60))
-        with store.changed:
-            since = int(self.query.get("resourceVersion", "") or store.version)
-            if since < store.horizon:
-                expired = Refusal(410, "Expired", f"too old resource version: {since} ({store.horizon})")
-                yield {"type": "ERROR", "object": expired.body}
+            last: Object = self.bookmark(self.api.store.version)
+            for number, event in enumerate(self.events(watching)):
+                if number == after:
+                    watching.end, last = Ending(str(fault)), event
+                    break
+                self.send(event)
+        match watching.end:
+            case Ending.CUT:
+                self.close_connection = True
                 return
-            seen = 0
-        while not self.api.is_closing:
+            case Ending.CUT_WITHIN:
+                self.send_half(last, is_cut=True)
+                self.close_connection = True
+                return
+            case Ending.HALF:
+                self.send_half(last, is_cut=False)
+            case Ending.FAILED:
+                self.send_refusal(Refusal(500, "InternalError", "etcdserver: no leader"))
+            case Ending.EXPIRED:
+                self.send_refusal(Refusal(410, "Expired", "The resourceVersion of the watch is too old."))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def send(self, event: Object) -> None:
+        line = orjson.dumps(event) + b"\n"
+        size = self.api.chunk_bytes or len(line)
+        for start in range(0, len(line), size):
+            self.chunk(line[start : start + size])
+
+    def send_refusal(self, refusal: Refusal) -> None:
+        self.send({"type": "ERROR", "object": refusal.body})
+
+    def send_half(self, event: Object, *, is_cut: bool) -> None:
+        """Half an event: in half a chunk, or in a whole one."""
+        line = orjson.dumps(event) + b"\n"
+        half = line[: len(line) // 2]
+        if not is_cut:
+            self.chunk(half)
+            return
+        self.wfile.write(f"{len(line):x}\r\n".encode() + half)
+        self.wfile.flush()
+
+    def chunk(self, part: bytes) -> None:
+        self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+        self.wfile.flush()
+
+    def events(self, watching: Watching) -> Iterator[Object]:
+        """Ends when it is time, or when `watching` says how it ends."""
+        store, api = self.api.store, self.api
+        asked = float(self.query.get("timeoutSeconds") or 0)
+        ends = time.monotonic() + min(asked or api.watch_seconds, api.watch_seconds)
+        wants_bookmarks = self.query.get("allowWatchBookmarks") in TRUE
+        since, initial = self.beginning()
+        if initial is None:
+            expired = Refusal(410, "Expired", f"too old resource version: {since} ({store.horizon})")
+            yield {"type": "ERROR", "object": expired.body}
+            return
+        yield from ({"type": "ADDED", "object": item} for item in initial)
+        if self.query.get("sendInitialEvents") in TRUE and wants_bookmarks:
+            yield self.bookmark(since, {INITIAL_EVENTS_END: "true"})
+        next_bookmark = time.monotonic() + api.bookmark_seconds
+        while True:
             with store.changed:
-                fresh, seen = store.log[seen:], len(store.log)
-                left = ends - time.monotonic()
+                fresh = store.changes_after(since)
+                now = time.monotonic()
+                if api.is_closing or watching.end is not None:
+                    break
                 if not fresh:
-                    if left <= 0:
+                    since = max(since, store.version)
+                    if now >= ends:
                         break
-                    store.changed.wait(left)
-            for when, type_, item in fresh:
-                in_scope = item["kind"] == self.kind and self.namespace in (
-                    "",
-                    item["metadata"].get("namespace", ""),
-                )
-                if when > since and in_scope:
-                    # What leaves a selector is gone, as far as this watcher is concerned.
-                    yield {"type": type_ if self.is_selected(item) else "DELETED", "object": item}
-        if self.query.get("allowWatchBookmarks") in TRUE:
-            metadata = {"resourceVersion": str(store.version)}
-            yield {
-                "type": "BOOKMARK",
-                "object": {"kind": self.kind, "apiVersion": "v1", "metadata": metadata},
-            }
+                    due = min(ends, next_bookmark) if wants_bookmarks else ends
+                    if now < due:
+                        store.changed.wait(due - now)
+                        continue
+            for change in fresh:
+                since = change.version
+                if event := self.event_of(change):
+                    yield event
+            if wants_bookmarks and now >= next_bookmark:
+                next_bookmark = now + api.bookmark_seconds
+                yield self.bookmark(since)
+        if wants_bookmarks and watching.end is None:
+            yield self.bookmark(since)
+
+    def beginning(self) -> tuple[int, list[Object] | None]:
+        """The version a watch begins after, and what it shows first; None where the version is too old."""
+        store = self.api.store
+        given = self.query.get("resourceVersion", "")
+        with store.changed:
+            wants_all = self.query.get("sendInitialEvents")
+            is_whole = wants_all in TRUE if wants_all is not None else given in ("", "0")
+            if is_whole:
+                items = store.snapshot(self.kind).items
+                return store.version, [one for one in items if self.is_here(one) and self.is_selected(one)]
+            since = store.version if given in ("", "0") else int(given)
+            return since, [] if since >= store.horizon else None
+
+    def event_of(self, change: Change) -> Object | None:
+        """The change as this watch sees it: what enters its selector is new, what leaves it is gone.
+
+        What is gone is shown as it was last selected, with the version at which it went.
+        """
+        if change.item["kind"] != self.kind or not self.is_here(change.item):
+            return None
+        is_in = change.type != "DELETED" and self.is_selected(change.item)
+        was_in = change.before is not None and self.is_selected(change.before)
+        if is_in:
+            return {"type": "MODIFIED" if was_in else "ADDED", "object": change.item}
+        if not was_in:
+            return None
+        assert change.before is not None
+        metadata = {**change.before["metadata"], "resourceVersion": str(change.version)}
+        return {"type": "DELETED", "object": {**change.before, "metadata": metadata}}
+
+    def bookmark(self, version: int, annotations: dict[str, str] | None = None) -> Object:
+        metadata: Object = {"resourceVersion": str(version)}
+        if annotations:
+            metadata["annotations"] = annotations
+        item = {"kind": self.kind, "apiVersion": api_version_of(self.kind), "metadata": metadata}
+        return {"type": "BOOKMARK", "object": item}
 
     # --- writing
 
@@ -370,15 +680,15 @@ class Calls(BaseHTTPRequestHandler):
         with store.changed:
             if self.sub == "binding":
                 return self.bind()
-            item = {**self.body, "kind": self.kind}
-            metadata = item["metadata"]
+            metadata = dict(self.body["metadata"])
             if "name" not in metadata:
                 metadata["name"] = f"{metadata['generateName']}{next(self.api._numbers):05}"
             if (self.kind, self.namespace, metadata["name"]) in store.objects:
-                raise Refusal(409, "AlreadyExists", f"{metadata['name']!r} already exists")
+                raise Refusal(409, "AlreadyExists", f'{self.plural} "{metadata["name"]}" already exists')
             metadata |= {"namespace": self.namespace} if self.namespace else {}
-            metadata.setdefault("uid", f"uid-{next(self.api._numbers)}")
-            return copy.deepcopy(store.write("ADDED", self.kind, item))
+            metadata |= {"uid": f"uid-{next(self.api._numbers)}", "creationTimestamp": rfc3339(now())}
+            item = {**self.body, "kind": self.kind, "metadata": metadata}
+            return store.write("ADDED", self.kind, item, api_version_of(self.kind))
 
     def bind(self) -> Object:
         """What assigning a pod asks: its uid, its version, and that it is neither bound nor going."""
@@ -402,12 +712,13 @@ class Calls(BaseHTTPRequestHandler):
             found = store.read(self.kind, self.namespace, self.name)
             self.check_preconditions(found, self.body.get("metadata", {}))
             changes = {"status": self.body.get("status")} if self.sub == "status" else self.body
-            changed = merged(copy.deepcopy(found), changes)
-            if self.sub != "status" and "status" in found:
-                changed["status"] = found["status"]
+            changed = merged(found, changes)
+            if self.sub != "status":
+                changed.pop("status", None)
+                changed |= {"status": found["status"]} if "status" in found else {}
             if changed == found:
-                return copy.deepcopy(found)
-            return copy.deepcopy(store.write("MODIFIED", self.kind, changed))
+                return found
+            return store.write("MODIFIED", self.kind, changed)
 
     def check_preconditions(self, found: Object, wanted: Object) -> None:
         for name in ("uid", "resourceVersion"):
@@ -419,12 +730,37 @@ class Calls(BaseHTTPRequestHandler):
                 )
 
     def delete(self) -> Object:
-        """With grace the pod is first seen going."""
+        """A pod that runs somewhere is first seen going, and stays until its node says that it is gone."""
         store = self.api.store
         with store.changed:
-            item = copy.deepcopy(store.read(self.kind, self.namespace, self.name))
-            if int(self.query.get("gracePeriodSeconds", 0)) and not item["metadata"].get("deletionTimestamp"):
-                now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-                item["metadata"]["deletionTimestamp"] = now
-                return copy.deepcopy(store.write("MODIFIED", self.kind, item))
-            return store.write("DELETED", self.kind, item)
+            item = store.read(self.kind, self.namespace, self.name)
+            self.check_preconditions(item, (self.body or {}).get("preconditions", {}))
+            grace = self.grace_of(item)
+            if not grace and not item["metadata"].get("finalizers"):
+                return store.write("DELETED", self.kind, item)
+            if item["metadata"].get("deletionTimestamp"):
+                return item
+            going = {"deletionTimestamp": rfc3339(now() + timedelta(seconds=grace))}
+            going_pod = merged(item, {"metadata": {**going, "deletionGracePeriodSeconds": grace}})
+            return store.write("MODIFIED", self.kind, going_pod)
+
+    def grace_of(self, item: Object) -> int:
+        spec = item.get("spec", {})
+        is_over = item.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if self.kind != "Pod" or not spec.get("nodeName") or is_over:
+            return 0
+        asked = self.query.get("gracePeriodSeconds", (self.body or {}).get("gracePeriodSeconds"))
+        return int(spec.get("terminationGracePeriodSeconds", GRACE_SECONDS) if asked is None else asked)
+
+
+def api_version_of(kind: str) -> str:
+    group = GROUPS[kind]
+    return f"{group}/v1" if group else "v1"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def rfc3339(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,15 +1,19 @@
 """The API server for tests keeps what a real one promises, as far as this service relies on it."""
 
+import http.client
 import json
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests import watch
-from tests.kubeapi.server import ApiServer, Fault
+from tests.kubeapi.server import ApiServer, Ending, Fault
 
 
 @pytest.fixture
@@ -18,10 +22,13 @@ def api() -> Iterator[ApiServer]:
         yield server
 
 
-def call(api: ApiServer, path: str, method: str = "GET", body: Any = None) -> tuple[int, Any]:
-    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+def call(
+    api: ApiServer, path: str, method: str = "GET", body: Any = None, token: str = ""
+) -> tuple[int, Any]:
+    headers = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
+    headers |= {"Authorization": f"Bearer {token}"} if token else {}
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(api.url + path, data, {"Content-Type": kind}, method=method)
+    request = urllib.request.Request(api.url + path, data, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=10) as response:
             return response.status, json.loads(response.read())
@@ -29,9 +36,12 @@ def call(api: ApiServer, path: str, method: str = "GET", body: Any = None) -> tu
         return error.code, json.loads(error.read())
 
 
-def watched(api: ApiServer, path: str) -> list[dict[str, Any]]:
+def watched(api: ApiServer, path: str, seconds: float = 0) -> list[dict[str, Any]]:
+    """All that a watch tells until it has heard everything and this much time is over."""
+    api.watch_seconds = seconds
     with urllib.request.urlopen(api.url + path, timeout=10) as response:
-        return [json.loads(line) for line in response]
+        # Not by iteration, which takes a stream that is cut for one that ends.
+        return [json.loads(line) for line in response.read().splitlines()]
 
 
 def test_a_list_comes_in_pages_that_all_show_the_first_ones_version(api: ApiServer) -> None:
@@ -46,7 +56,12 @@ def test_a_list_comes_in_pages_that_all_show_the_first_ones_version(api: ApiServ
     names = [item["metadata"]["name"] for page in (first, second) for item in page["items"]]
     assert names == ["n1", "n2", "n3"]
     api.forget()
-    assert call(api, f"/api/v1/nodes?continue={first['metadata']['continue']}")[0] == 410
+    status, expired = call(api, f"/api/v1/nodes?limit=2&continue={first['metadata']['continue']}")
+    assert (status, expired["reason"]) == (410, "Expired")
+    # The way on that a 410 offers is a list of what is there now, from the same place.
+    _, rest = call(api, f"/api/v1/nodes?continue={expired['metadata']['continue']}")
+    assert [item["metadata"]["name"] for item in rest["items"]] == ["n3"]
+    assert rest["metadata"]["resourceVersion"] == str(api.store.version)
 
 
 def test_a_watch_tells_what_happened_after_its_version_and_ends_with_a_bookmark(api: ApiServer) -> None:
@@ -55,7 +70,7 @@ def test_a_watch_tells_what_happened_after_its_version_and_ends_with_a_bookmark(
     api.change("Node", "n1", {"metadata": {"labels": {"a": "b"}}})
     api.create(watch.pod("p"))
     api.delete("Node", "n1")
-    path = f"/api/v1/nodes?watch=True&allowWatchBookmarks=true&timeoutSeconds=0&resourceVersion={since}"
+    path = f"/api/v1/nodes?watch=True&allowWatchBookmarks=true&resourceVersion={since}"
     events = watched(api, path)
     assert [event["type"] for event in events] == ["MODIFIED", "DELETED", "BOOKMARK"]
     assert set(events[-1]["object"]) == {"kind", "apiVersion", "metadata"}
@@ -65,7 +80,7 @@ def test_a_watch_tells_what_happened_after_its_version_and_ends_with_a_bookmark(
 def test_too_old_a_version_is_told_in_the_stream(api: ApiServer) -> None:
     api.create(watch.node("n1"))
     api.forget()
-    (event,) = watched(api, "/api/v1/nodes?watch=1&timeoutSeconds=5&resourceVersion=7")
+    (event,) = watched(api, "/api/v1/nodes?watch=1&resourceVersion=7")
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
 
 
@@ -73,7 +88,7 @@ def test_what_leaves_a_selector_is_deleted_to_the_watcher(api: ApiServer) -> Non
     api.create(watch.pod("p"))
     since = api.store.version
     api.change("Pod", "p", {"status": {"phase": "Succeeded"}}, "team-a")
-    query = f"watch=t&timeoutSeconds=0&resourceVersion={since}&fieldSelector=status.phase!=Succeeded"
+    query = f"watch=t&resourceVersion={since}&fieldSelector=status.phase!=Succeeded"
     assert [event["type"] for event in watched(api, f"/api/v1/pods?{query}")] == ["DELETED"]
 
 
@@ -109,12 +124,12 @@ def test_a_pod_with_grace_is_first_seen_going(api: ApiServer) -> None:
     path = "/api/v1/namespaces/team-a/pods/p"
     call(api, f"{path}?gracePeriodSeconds=30", "DELETE")
     assert api.get("Pod", "p", "team-a")["metadata"]["deletionTimestamp"]
-    call(api, path, "DELETE")
+    call(api, f"{path}?gracePeriodSeconds=0", "DELETE")
     assert call(api, path)[0] == 404
-    assert [type_ for _, type_, _ in api.store.log] == ["ADDED", "MODIFIED", "DELETED"]
+    assert [change.type for change in api.store.log] == ["ADDED", "MODIFIED", "DELETED"]
 
 
-@pytest.mark.parametrize("fault", Fault)
+@pytest.mark.parametrize("fault", set(Fault) - {Fault.CUT_WITHIN})
 def test_a_fault_happens_before_or_after_the_change_was_made(api: ApiServer, fault: Fault) -> None:
     api.create(watch.node("n1"))
     api.fail("PATCH", "/nodes/n1", fault)
@@ -126,3 +141,208 @@ def test_a_fault_happens_before_or_after_the_change_was_made(api: ApiServer, fau
         assert call(api, "/api/v1/nodes/n1", "PATCH", patch)[0] == int(fault.split()[0])
     assert ("labels" in api.get("Node", "n1")["metadata"]) is fault.is_done
     assert call(api, "/api/v1/nodes/n1", "PATCH", patch)[0] == 200
+
+
+def test_what_enters_a_selector_is_new_and_what_leaves_is_shown_as_it_was(api: ApiServer) -> None:
+    api.create(watch.pod("p"))
+    since = api.store.version
+    for team in ("a", "b", "a"):
+        api.change("Pod", "p", {"metadata": {"labels": {"team": team}}}, "team-a")
+    events = watched(api, f"/api/v1/pods?watch=1&resourceVersion={since}&labelSelector=team%20in%20(a,c)")
+    assert [
+        (event["type"], event["object"]["metadata"]["labels"], event["object"]["metadata"]["resourceVersion"])
+        for event in events
+    ] == [
+        ("ADDED", {"team": "a"}, str(since + 1)),
+        ("DELETED", {"team": "a"}, str(since + 2)),
+        ("ADDED", {"team": "a"}, str(since + 3)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        ("labelSelector=a", {"p"}),
+        ("labelSelector=!a", {"q"}),
+        ("labelSelector=a=b,c=d", {"p"}),
+        ("labelSelector=a!=b", {"q"}),
+        ("labelSelector=a%20notin%20(b,x)", {"q"}),
+        ("fieldSelector=spec.nodeName=n2", {"q"}),
+        ("fieldSelector=status.phase!=Failed,metadata.namespace=team-a", {"p"}),
+    ],
+)
+def test_selectors(api: ApiServer, selector: str, selected: set[str]) -> None:
+    api.create(watch.pod("p"))
+    api.create(watch.pod("q", node="n2", phase="Failed"))
+    api.change("Pod", "p", {"metadata": {"labels": {"a": "b", "c": "d"}}}, "team-a")
+    _, found = call(api, f"/api/v1/pods?limit=1&{selector}")
+    assert {item["metadata"]["name"] for item in found["items"]} == selected
+    assert "remainingItemCount" not in found["metadata"]
+
+
+def test_a_field_that_nothing_is_selected_by_is_refused(api: ApiServer) -> None:
+    status, answer = call(api, "/api/v1/nodes?fieldSelector=status.phase=Running")
+    assert (status, answer["message"]) == (400, "field label not supported: status.phase")
+
+
+def test_a_watch_without_a_version_begins_with_what_is_there(api: ApiServer) -> None:
+    api.create(watch.node("n1"))
+    assert [event["type"] for event in watched(api, "/api/v1/nodes?watch=1")] == ["ADDED"]
+    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"
+    first, end, _ = watched(api, f"/api/v1/nodes?{query}")
+    assert first["type"] == "ADDED"
+    assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+def test_bookmarks_come_while_nothing_happens(api: ApiServer) -> None:
+    api.bookmark_seconds = 0.01
+    path = f"/api/v1/nodes?watch=1&allowWatchBookmarks=true&resourceVersion={api.store.version}"
+    assert len(watched(api, path, seconds=0.2)) > 2
+
+
+@pytest.mark.parametrize("ending", Ending)
+@pytest.mark.parametrize("chunk_bytes", [0, 7])
+def test_a_stream_ends_after_so_many_events(api: ApiServer, ending: Ending, chunk_bytes: int) -> None:
+    api.chunk_bytes = chunk_bytes
+    since = api.store.version
+    for name in ("n1", "n2", "n3"):
+        api.create(watch.node(name))
+    api.fail("WATCH", "/nodes", ending, after=2)
+    with urllib.request.urlopen(f"{api.url}/api/v1/nodes?watch=1&resourceVersion={since}") as response:
+        lines = []
+        try:
+            lines += iter(response.readline, b"")
+        except http.client.IncompleteRead:
+            assert "cut" in ending
+    events = [json.loads(line) for line in lines if line.endswith(b"\n")]
+    assert [event["type"] for event in events[:2]] == ["ADDED", "ADDED"]
+    code = {Ending.FAILED: 500, Ending.EXPIRED: 410}.get(ending)
+    assert [event["object"]["code"] for event in events[2:]] == ([code] if code else [])
+    if ending is Ending.HALF:
+        assert lines[2]
+        assert not lines[2].endswith(b"\n")
+
+
+def test_a_page_is_cut_in_its_middle(api: ApiServer) -> None:
+    api.create(watch.node("n1"))
+    api.fail("LIST", "/nodes", Fault.CUT_WITHIN)
+    with pytest.raises(http.client.IncompleteRead):
+        call(api, "/api/v1/nodes")
+    assert call(api, "/api/v1/nodes/n1")[0] == 200
+
+
+def test_running_watches_end_on_demand(api: ApiServer) -> None:
+    path = f"/api/v1/nodes?watch=1&resourceVersion={api.store.version}"
+    with ThreadPoolExecutor() as pool:
+        watching = pool.submit(watched, api, path, 60)
+        api.wait(lambda: api.watching("nodes") == 1)
+        api.end_watches("nodes", Ending.EXPIRED)
+        assert [event["object"]["code"] for event in watching.result(5)] == [410]
+        watching = pool.submit(watched, api, path, 60)
+        api.wait(lambda: api.watching("nodes") == 1)
+        api.cut()
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            watching.result(5)
+    api.wait(lambda: api.watching("nodes") == 0)
+
+
+def test_a_call_waits_until_it_is_let_go(api: ApiServer) -> None:
+    held = api.hold("GET", "/nodes")
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(call, api, "/api/v1/nodes")
+        assert held.reached.wait(5)
+        assert not answer.done()
+        held.go.set()
+        assert answer.result(5)[0] == 200
+
+
+def test_nobody_listens_while_it_is_away(api: ApiServer) -> None:
+    api.go_away()
+    with pytest.raises(urllib.error.URLError):
+        call(api, "/api/v1/nodes")
+    api.come_back()
+    assert call(api, "/api/v1/nodes")[0] == 200
+
+
+def test_being_throttled_says_for_how_long(api: ApiServer) -> None:
+    api.retry_after_seconds = 7
+    api.fail("GET", "/nodes", Fault.THROTTLED)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"{api.url}/api/v1/nodes")
+    assert (caught.value.code, caught.value.headers["Retry-After"]) == (429, "7")
+
+
+def test_a_revoked_token_is_refused(api: ApiServer, tmp_path: Path) -> None:
+    assert "a-token" in api.kubeconfig(tmp_path).read_text()
+    assert call(api, "/api/v1/nodes", token="a-token")[0] == 200
+    api.revoke("a-token")
+    api.tokens.add("another")
+    assert call(api, "/api/v1/nodes", token="a-token")[0] == 401
+    assert call(api, "/api/v1/nodes", token="another")[0] == 200
+
+
+def test_only_what_rules_allow_is_done(api: ApiServer) -> None:
+    api.create({"kind": "Lease", "metadata": {"name": "hami-scheduler", "namespace": "kube-system"}})
+    api.create({"kind": "Lease", "metadata": {"name": "other", "namespace": "kube-system"}})
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    assert call(api, f"{path}/other")[1]["apiVersion"] == "coordination.k8s.io/v1"
+    api.restrict([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}])
+    rule = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]}
+    api.restrict([{**rule, "resourceNames": ["hami-scheduler"]}], namespace="kube-system")
+    assert call(api, "/api/v1/nodes")[0] == 200
+    assert call(api, "/api/v1/nodes/n1")[1]["reason"] == "Forbidden"
+    assert call(api, f"{path}/hami-scheduler")[0] == 200
+    assert call(api, f"{path}/other")[0] == 403
+    api.permit()
+    api.deny("list", "nodes")
+    assert call(api, "/api/v1/nodes")[0] == 403
+    assert ("get", "leases", "") in api.verbs
+
+
+def test_the_cluster_has_an_identity(api: ApiServer) -> None:
+    api.cluster_uid = "another"
+    _, namespace = call(api, "/api/v1/namespaces/kube-system")
+    assert namespace["metadata"]["uid"] == "another"
+
+
+def test_a_restored_cluster_has_its_old_versions_and_cuts_its_watches(api: ApiServer) -> None:
+    api.create(watch.node("n1"))
+    backup = api.backup()
+    api.create(watch.node("n2"))
+    _, page = call(api, "/api/v1/nodes?limit=1")
+    with ThreadPoolExecutor() as pool:
+        path = f"/api/v1/nodes?watch=1&resourceVersion={api.store.version}"
+        watching = pool.submit(watched, api, path, 60)
+        api.wait(lambda: api.watching("nodes") == 1)
+        api.restore(backup)
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            watching.result(5)
+    _, again = call(api, "/api/v1/nodes")
+    assert [item["metadata"]["name"] for item in again["items"]] == ["n1"]
+    assert int(again["metadata"]["resourceVersion"]) < int(page["metadata"]["resourceVersion"])
+    assert call(api, f"/api/v1/nodes?continue={page['metadata']['continue']}")[0] == 500
+
+
+def test_a_hundred_thousand_pods_are_listed_while_they_change(api: ApiServer) -> None:
+    with api.store.changed:
+        for number in range(100_000):
+            metadata = {"name": f"p{number:06}", "namespace": "a", "uid": str(number)}
+            api.store.write("ADDED", "Pod", {"metadata": metadata})
+    is_over = threading.Event()
+
+    def change() -> None:
+        while not is_over.wait(0.001):
+            api.change("Pod", "p000500", {"metadata": {"labels": {"a": str(api.store.version)}}}, "a")
+
+    churn = threading.Thread(target=change)
+    churn.start()
+    found, token = [], ""
+    while True:
+        _, page = call(api, f"/api/v1/pods?limit=5000{token}")
+        found += [item["metadata"]["name"] for item in page["items"]]
+        if "continue" not in page["metadata"]:
+            break
+        token = f"&continue={page['metadata']['continue']}"
+    is_over.set()
+    churn.join()
+    assert found == [f"p{number:06}" for number in range(100_000)]
