@@ -24,11 +24,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api import afterwards, asking, bodies, errors
+from api import afterwards, asking, bodies, errors, telling
 from api.extender import MAX_BODY_BYTES, Extended
 from api.quota_check import check_shape
 from api.reservations import checks_of, failed_of, keep_refusal
-from hamiacct import config
+from hamiacct import config, metrics
 from hamiacct.accounting.binding import Binding
 from hamiacct.accounting.errors import (
     AccountingError,
@@ -40,19 +40,22 @@ from hamiacct.accounting.errors import (
     Unavailable,
 )
 from hamiacct.accounting.words import Question, Refusal
-from hamiacct.kube import client, manifests
+from hamiacct.kube import client, leases, manifests
 from hamiacct.kube import extender as wire
-from hamiacct.kube.binding import FAILED, SUCCEEDED, LockHeld, Steps, event_of
+from hamiacct.kube.binding import LockHeld, Steps
 from hamiacct.kube.client import Manifest, Unclear
 from hamiacct.kube.extender import BindingArgs
+from hamiacct.kube.happenings import Happening, Reason
 from hamiacct.operations import bindings, decisions, reservations
 from hamiacct.queries import fits, holds
 
 log = structlog.get_logger("hamiacct.bind")
 
-# Half of a web process's threads (hamiacct.server): a bind waits for others, and must not make others wait.
-AT_ONCE = 2
+# Half of a web process's threads: a bind waits for others, and must not make others wait.
+AT_ONCE = settings.BLOCKING_THREADS // 2
 LOOK_AGAIN_SECONDS = 0.2
+# HAMi's lease is looked at again after so long; its own schedulers take three times that to change places.
+RIVAL_SECONDS = 5.0
 
 # What is answered as an Error; anything else is a bug.
 ANSWERED = tuple(errors.TABLE)
@@ -80,6 +83,8 @@ class BindAnswerSerializer(serializers.Serializer[Any]):
 class Bind(Extended):
     """POST /extender/bind"""
 
+    question = Question.BIND
+
     @extend_schema(
         summary="Bind a pod to the node that holds devices for it",
         request={bodies.JSON: BindSerializer},
@@ -104,11 +109,13 @@ def _keep(asked: BindingArgs, fault: BaseException) -> None:
     """Has the refusal stored once it was answered; that there was no room is kept where the numbers are."""
     if isinstance(fault, (NoRoom, QuotaExceeded)):
         return
+    verdict = Refusal.REFUSED if isinstance(fault, Conflict) else Refusal.ERROR
+    metrics.refuse(verdict)
     afterwards.do(
         partial(
             decisions.record,
             Question.BIND,
-            Refusal.REFUSED if isinstance(fault, Conflict) else Refusal.ERROR,
+            verdict,
             namespace=asked.namespace,
             pod=asked.name,
             pod_uid=asked.uid,
@@ -127,11 +134,14 @@ def bind(asked: BindingArgs) -> None:
     with _seat():
         live = _looked_at(cluster, asked)
         try:
+            _check_node(cluster, asked)
+            _rival.check(cluster)
             _bind(Steps(cluster, config.vendors()), asked, live)
-        except (Conflict, NotFound) as fault:
-            _tell(cluster, live, FAILED, str(fault))
+        except AccountingError as fault:
+            telling.tell(live, [Happening(Reason.BINDING_FAILED, str(fault))])
             raise
-        _tell(cluster, live, SUCCEEDED, f"Successfully binding node [{asked.node}] to {asked.pod}")
+        done = f"Successfully binding node [{asked.node}] to {asked.pod}"
+        telling.tell(live, [Happening(Reason.BINDING_SUCCEED, done)])
 
 
 def _cluster(asked: BindingArgs) -> client.Client:
@@ -161,17 +171,54 @@ def _seat() -> Iterator[None]:
 
 
 def _looked_at(cluster: client.Client, asked: BindingArgs) -> Manifest:
-    """The pod as it is now, when it and its node are there. A hold for what is gone is given up."""
+    """The pod as it is now. The hold of one that is gone is given up."""
     try:
         live = cluster.pod(asked.namespace, asked.name)
         uid = live["metadata"].get("uid")
         if uid != asked.uid:
             raise NotFound(f"pod {asked.pod} is another one now: its uid is {uid}, not {asked.uid}")
-        cluster.node(asked.node)
     except NotFound:
         bindings.drop(asked.uid, at=timezone.now())
         raise
     return live
+
+
+def _check_node(cluster: client.Client, asked: BindingArgs) -> None:
+    """A hold on a node that is gone is given up."""
+    try:
+        cluster.node(asked.node)
+    except NotFound:
+        bindings.drop(asked.uid, at=timezone.now())
+        raise
+
+
+class _Rival:
+    """HAMi's own scheduler, by the lease that it holds: nothing is bound beside it.
+
+    It was looked for when the process started (hamiacct.server), and may have been started since.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[client.Client, leases.LeaseName, float, str] | None = None
+
+    def check(self, cluster: client.Client) -> None:
+        """Unavailable while it is at work, unless a node selector divides the nodes."""
+        if settings.HAMIACCT.node_selector:
+            return
+        lease = leases.LeaseName(*settings.HAMIACCT.hami_lease)
+        if holder := self._holder(cluster, lease):
+            raise Unavailable(f"HAMi's own scheduler is at work: {holder} holds the lease {lease}")
+
+    def _holder(self, cluster: client.Client, lease: leases.LeaseName) -> str:
+        seen, now = self._seen, time.monotonic()
+        if seen is not None and seen[:2] == (cluster, lease) and now - seen[2] < RIVAL_SECONDS:
+            return seen[3]
+        holder = leases.holder_now(cluster, lease, timezone.now())
+        self._seen = cluster, lease, now, holder
+        return holder
+
+
+_rival = _Rival()
 
 
 def _bind(steps: Steps, asked: BindingArgs, live: Manifest) -> None:
@@ -261,13 +308,3 @@ def _patience() -> Callable[[], bool]:
         return True
 
     return wait
-
-
-def _tell(cluster: client.Client, live: Manifest, reason: str, message: str) -> None:
-    """Records an Event on the pod, if that can be done; nothing depends on it."""
-    scheduler = settings.HAMIACCT.scheduler_name
-    event = event_of(live, scheduler=scheduler, reason=reason, message=message, at=timezone.now())
-    try:
-        cluster.create_event(live["metadata"]["namespace"], event)
-    except AccountingError as fault:
-        log.info("no event recorded", reason=reason, error=str(fault))

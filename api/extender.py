@@ -6,7 +6,7 @@ did. The caller alone is told by 401 and 403.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,20 +18,21 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api import asking, bodies, errors, problems
+from api import asking, bodies, errors, problems, telling
 from api.auth import SCHEDULERS, ExtenderAuthentication
 from api.endpoint import Endpoint
 from api.explain import pod_asked_about
 from api.quota_check import check_shape
 from api.reservations import checks_of, failed_of, keep_refusal
-from hamiacct import config
-from hamiacct.accounting import devices
-from hamiacct.accounting.errors import Conflict, Malformed, NoRoom, QuotaExceeded
+from hamiacct import config, metrics
+from hamiacct.accounting import devices, reasons
+from hamiacct.accounting.errors import Conflict, Malformed, NoRoom, QuotaExceeded, Unavailable
 from hamiacct.accounting.words import Question, Refusal
 from hamiacct.kube import extender as wire
 from hamiacct.kube import registration
 from hamiacct.kube.extender import ExtenderArgs
 from hamiacct.kube.fields import Manifest
+from hamiacct.kube.happenings import Happening, Reason
 from hamiacct.operations import reservations
 from hamiacct.queries import fits
 
@@ -92,6 +93,7 @@ class Extended(Endpoint):
         if problem is None or problem in OF_THE_CALLER:
             return super().handle_exception(exc)
         detail = errors.in_words(exc)
+        metrics.refuse_unless_told(Refusal.ERROR)
         log.warning("no answer", question=type(self).__name__, error=detail)
         bodies.drain(self.request._request)
         return Response(self.failure(detail))
@@ -99,6 +101,8 @@ class Extended(Endpoint):
 
 class Filter(Extended):
     """POST /extender/filter"""
+
+    question = Question.FILTER
 
     @extend_schema(
         summary="Which nodes take a pod; one of them holds it",
@@ -116,6 +120,10 @@ class Filter(Extended):
         except (Conflict, Malformed) as fault:
             verdict = Refusal.REFUSED if isinstance(fault, Conflict) else Refusal.ERROR
             asking.keep(Question.FILTER, verdict, pod, message=fault.detail)
+            telling.tell(args.pod, [Happening(Reason.FILTERING_FAILED, fault.detail)])
+            raise
+        except Unavailable as fault:
+            telling.tell(args.pod, [Happening(Reason.FILTERING_FAILED, fault.detail)])
             raise
 
     def failure(self, detail: str) -> wire.FilterResult:
@@ -139,8 +147,26 @@ def held(args: ExtenderArgs, question: fits.Question) -> wire.FilterResult:
     except (NoRoom, QuotaExceeded) as refusal:
         checks = [check_shape(check) for check in checks_of(question, refusal)]
         keep_refusal(Question.FILTER, question, refusal, checks)
-        return wire.filter_result(failed={one.node: one.message for one in failed_of(refusal)})
+        failed = {one.node: one.message for one in failed_of(refusal)}
+        telling.tell(args.pod, _no_node(failed, len(args.node_names)))
+        return wire.filter_result(failed=failed)
+    telling.tell(args.pod, _one_node(found, len(args.node_names)))
     return wire.filter_result(node_names=[found.placement.node])
+
+
+def _no_node(failed: Mapping[str, str], asked_nodes: int) -> Iterator[Happening]:
+    """What a pod is told that no node takes: which nodes have each reason, then how many there are."""
+    for text in reasons.failure_texts(failed, asked_nodes):
+        yield Happening(Reason.FILTERING_FAILED, text)
+
+
+def _one_node(found: reservations.Held, asked_nodes: int) -> Iterator[Happening]:
+    """What a pod is told that is held a place: where, and the scores of the best that would take it."""
+    assert found.proposed is not None, "a node was chosen from among others"
+    scores = [(one.node, one.score) for one in found.proposed.candidates]
+    refused = len(found.proposed.failed)
+    text = reasons.success_text(found.placement.node, scores, asked_nodes, refused_nodes=refused)
+    yield Happening(Reason.FILTERING_SUCCEED, text)
 
 
 def simulated(nodes: Mapping[str, Manifest], question: fits.Question) -> wire.FilterResult:
@@ -153,6 +179,9 @@ def simulated(nodes: Mapping[str, Manifest], question: fits.Question) -> wire.Fi
     found = fits.simulate(question, known, at=now)
     failed |= {one.node: one.message for one in found.failed}
     taking = [manifest for name, manifest in nodes.items() if name not in failed]
+    if not taking:
+        verdict = Refusal.NO_QUOTA if fits.is_about_quota(found.failed) else Refusal.NO_FIT
+        metrics.refuse(verdict, found.reasons)
     return wire.filter_result(nodes=taking, failed=failed)
 
 

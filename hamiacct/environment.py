@@ -24,6 +24,8 @@ OF_THE_MAKE_TARGETS = frozenset({"HAMIACCT_VAR", "HAMIACCT_TEST_DATABASE_URL", "
 # What Kubernetes tells every pod of a namespace about a Service called hamiacct, or hamiacct-something.
 SERVICE_LINK = re.compile(r"HAMIACCT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)\w*)?)")
 
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -67,6 +69,7 @@ class Environment:
     resync_seconds: int
     scheduler_mode: bool
     kubeconfig: Path | None
+    hami_lease: tuple[str, str]
     log_level: str
 
     @property
@@ -222,6 +225,14 @@ def label_selector(text: str) -> tuple[tuple[str, str], ...]:
 
 def required(parse: Callable[[str], str]) -> Callable[[str], str]:
     def parse_required(text: str) -> str:
+def lease_name(text: str) -> tuple[str, str]:
+    """`namespace/name`."""
+    namespace, _, name = text.partition("/")
+    if not all(_NAME.fullmatch(part) for part in (namespace, name)):
+        raise ValueError(f"{text!r} is not of the form namespace/name")
+    return namespace, name
+
+
         if not text:
             raise ValueError("must be set")
         return parse(text)
@@ -288,3 +299,4 @@ SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 assert list(SETTINGS) == [it.name for it in dataclasses.fields(Environment)], "one reader per setting"
+    "hami_lease": ("kube-system/hami-scheduler", lease_name),

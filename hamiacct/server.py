@@ -1,6 +1,7 @@
 """`python -m hamiacct.server [--host 127.0.0.1] [--port 8000]`: the web process. PORT is the default port.
 
 Threads that block, each with a database connection of its own, cost a tenth of what an event loop does here.
+It refuses to start, with a message and exit status 1, where it would schedule beside HAMi's own scheduler.
 With HAMIACCT_TLS_CERT the listener speaks TLS, and with HAMIACCT_TLS_CLIENT_CA to known clients alone.
 """
 
@@ -12,12 +13,16 @@ from pathlib import Path
 import django
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+from django.utils import timezone
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces
 from granian.log import LogLevels
 
+from hamiacct import metrics
+from hamiacct.accounting.errors import Malformed, Unavailable
+from hamiacct.kube import client, leases
+
 WORKERS = 2
-BLOCKING_THREADS = 4
 
 
 def serve(host: str, port: int) -> None:
@@ -31,7 +36,7 @@ def serve(host: str, port: int) -> None:
         http=HTTPModes.http1,
         websockets=False,
         workers=WORKERS,
-        blocking_threads=BLOCKING_THREADS,
+        blocking_threads=settings.BLOCKING_THREADS,
         # A thread that ends takes its database connection with it, so idle ones are kept as long as may be.
         blocking_threads_idle_timeout=600,
         respawn_failed_workers=True,
@@ -46,6 +51,29 @@ def serve(host: str, port: int) -> None:
     server.serve()
 
 
+def rival() -> str:
+    """Why this process must not schedule, in words: HAMi's scheduler does, or nobody can tell. "" if it may.
+
+    Two schedulers that do not know of each other give the same card to two pods; a node selector says that
+    the nodes are divided between them. What cannot be told is told to a supervisor, who starts again.
+    """
+    chosen = settings.HAMIACCT
+    if not chosen.scheduler_mode or chosen.node_selector:
+        return ""
+    lease = leases.LeaseName(*chosen.hami_lease)
+    try:
+        cluster = client.connect(chosen.kubeconfig)
+        holder = leases.holder_now(cluster, lease, timezone.now()) if cluster else ""
+    except (Unavailable, Malformed) as fault:
+        return f"whether HAMi's own scheduler is at work cannot be told (lease {lease}): {fault}"
+    if not holder:
+        return ""
+    return (
+        f"HAMi's own scheduler is at work: {holder} holds the lease {lease}. Scale it to 0, or divide the "
+        "nodes between both with HAMIACCT_NODE_SELECTOR (docs/operations.md)."
+    )
+
+
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hamiacct.settings")
     parser = argparse.ArgumentParser(prog="python -m hamiacct.server")
@@ -57,6 +85,9 @@ def main() -> None:
         django.setup()
     except ImproperlyConfigured as fault:
         sys.exit(str(fault))
+    if refusal := rival():
+        sys.exit(f"hamiacct cannot start in scheduler mode:\n{refusal}")
+    metrics.share()
     serve(asked.host, asked.port)
 
 

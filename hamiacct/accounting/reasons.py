@@ -67,8 +67,13 @@ def failure_texts(messages: Mapping[str, str], asked_nodes: int) -> tuple[str, .
     )
 
 
-def success_text(chosen: str, scores: Iterable[tuple[str, float]], asked_nodes: int) -> str:
-    """What the event of a choice tells."""
+def success_text(
+    chosen: str, scores: Iterable[tuple[str, float]], asked_nodes: int, *, refused_nodes: int | None = None
+) -> str:
+    """What the event of a choice tells. Where more nodes fit than have scores here, the others are dots."""
     shown = sorted(f"{node}:{score:.2f}" for node, score in scores)
-    refused = asked_nodes - len(shown)
-    return f"find fit node({chosen}), {refused} nodes not fit, {len(shown)} nodes fit({','.join(shown)})"
+    refused = asked_nodes - len(shown) if refused_nodes is None else refused_nodes
+    fitting = asked_nodes - refused
+    if fitting > len(shown):
+        shown.append("...")
+    return f"find fit node({chosen}), {refused} nodes not fit, {fitting} nodes fit({','.join(shown)})"

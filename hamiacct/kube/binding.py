@@ -12,12 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from hamiacct.accounting.binding import Binding
 from hamiacct.accounting.errors import Conflict, Malformed, NotFound, Unavailable
-from hamiacct.accounting.pods import Pod
 from hamiacct.accounting.vendors import Vendor
 from hamiacct.kube import annotations as codec
 from hamiacct.kube import fields, manifests, node_locks, patches
@@ -25,6 +23,8 @@ from hamiacct.kube.client import Client, Manifest, Unclear
 from hamiacct.kube.node_locks import LockKind, Standing
 
 TRIES = 5
+
+Texts = Mapping[str, str | None]
 
 
 class LockHeld(Conflict):
@@ -95,22 +95,39 @@ class Steps:
         return None if node_locks.has_let_go(holder) else f"is held by {lock.namespace}/{lock.name}"
 
     def _write(self, binding: Binding, live: Manifest) -> str:
-        """Writes the placement; answers the pod's resourceVersion with it."""
-        pod = manifests.pod_from_manifest(live, self.vendors)
-        written, labels = self._placement(binding, pod)
-        changes = {"metadata": {"uid": binding.uid, "annotations": written, "labels": labels}}
-        try:
-            after = self.client.patch_pod(binding.namespace, binding.name, changes)
-        except Unclear:
-            after = self.client.pod(binding.namespace, binding.name)
-            if not self._is_ours(binding, after):
-                raise
-        return str(after["metadata"]["resourceVersion"])
+        """Writes the placement; answers the pod's resourceVersion with it.
 
-    def _placement(self, binding: Binding, pod: Pod) -> tuple[dict[str, str | None], dict[str, str]]:
-        """The annotations and labels of a pod that is on its way."""
+        Onto the pod as it was looked at, or as it is now if it still may be bound: what another scheduler
+        has bound since keeps its own placement.
+        """
+        for _ in range(TRIES):
+            try:
+                after = self.client.patch_pod(binding.namespace, binding.name, self._placed(binding, live))
+            except Conflict:
+                live = self.client.pod(binding.namespace, binding.name)
+                if not _may_be_bound(binding, live):
+                    raise
+                continue
+            except Unclear:
+                after = self.client.pod(binding.namespace, binding.name)
+                if not self._is_ours(binding, after):
+                    raise
+            return str(after["metadata"]["resourceVersion"])
+        raise Conflict(f"pod {binding.namespace}/{binding.name} does not hold still")
+
+    def _placed(self, binding: Binding, live: Manifest) -> Manifest:
+        """The patch that writes the placement, if the pod is still as it was looked at."""
+        return _pod_patch(binding, live, *self._placement(binding, live))
+
+    def _placement(self, binding: Binding, live: Manifest) -> tuple[Texts, Texts]:
+        """The annotations and labels of a pod that is on its way; None removes an earlier placement's."""
+        pod = manifests.pod_from_manifest(live, self.vendors)
         written, labels = patches.annotations_of(binding.placement, pod, self.vendors, binding.at)
-        return {**written, **patches.of_binding(binding.at)}, labels
+        stale = patches.keys_of_placements(self.vendors) & _annotations(live).keys()
+        return (
+            {**dict.fromkeys(stale), **written, **patches.of_binding(binding.at)},
+            {codec.VGPU_NODE: None, **labels},
+        )
 
     # --- back
 
@@ -145,15 +162,9 @@ class Steps:
 
     def _cleared(self, binding: Binding, live: Manifest) -> Manifest:
         """The patch that takes back what `_write` wrote, if the pod is still as it was looked at."""
-        written, labels = self._placement(binding, manifests.pod_from_manifest(live, self.vendors))
-        return {
-            "metadata": {
-                "uid": binding.uid,
-                "resourceVersion": live["metadata"]["resourceVersion"],
-                "annotations": dict.fromkeys(written),
-                "labels": dict.fromkeys(labels),
-            }
-        }
+        written, labels = self._placement(binding, live)
+        ours = [key for key, text in written.items() if text is not None]
+        return _pod_patch(binding, live, dict.fromkeys(ours), dict.fromkeys(labels))
 
     def _is_ours(self, binding: Binding, live: Manifest) -> bool:
         """Whether the pod is the one meant, with the placement of this attempt on it.
@@ -162,7 +173,7 @@ class Steps:
         """
         if live["metadata"].get("uid") != binding.uid:
             return False
-        written, _ = self._placement(binding, manifests.pod_from_manifest(live, self.vendors))
+        written, _ = self._placement(binding, live)
         lasting = {codec.VGPU_NODE, codec.VGPU_TIME, *(vendor.allocated_key for vendor in self.vendors)}
         found = _annotations(live)
         return all(found.get(key) == text for key, text in written.items() if key in lasting)
@@ -184,6 +195,26 @@ class Steps:
         raise Unavailable(f"node {binding.node} does not hold still")
 
 
+def _may_be_bound(binding: Binding, live: Manifest) -> bool:
+    """Whether it is the pod meant, on no node and not on its way out."""
+    metadata = live["metadata"]
+    is_free = not live.get("spec", {}).get("nodeName") and not metadata.get("deletionTimestamp")
+    return is_free and metadata.get("uid") == binding.uid
+
+
+def _pod_patch(binding: Binding, live: Manifest, annotations: Texts, labels: Texts) -> Manifest:
+    """Sets or removes annotations and labels, if the pod is still as it was looked at."""
+    version = live["metadata"]["resourceVersion"]
+    return {
+        "metadata": {
+            "uid": binding.uid,
+            "resourceVersion": version,
+            "annotations": annotations,
+            "labels": labels,
+        }
+    }
+
+
 def _node_patch(node: Manifest, kind: LockKind, text: str | None) -> Manifest:
     """Sets or removes a lock, if the node is still as it was looked at."""
     version = node["metadata"]["resourceVersion"]
@@ -192,36 +223,3 @@ def _node_patch(node: Manifest, kind: LockKind, text: str | None) -> Manifest:
 
 def _annotations(item: Manifest) -> Mapping[str, Any]:
     return fields.mapping(fields.mapping(item, "metadata", ""), "annotations", "/metadata")
-
-
-# --- events --------------------------------------------------------------------------------------
-
-SUCCEEDED = "BindingSucceed"
-FAILED = "BindingFailed"
-MAX_MESSAGE = 1024
-
-
-def event_of(pod: Manifest, *, scheduler: str, reason: str, message: str, at: datetime) -> dict[str, Any]:
-    """An Event about a pod, with HAMi's reasons: BindingSucceed is Normal, everything else a Warning."""
-    metadata = pod["metadata"]
-    time = at.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": metadata["namespace"]},
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-            "resourceVersion": metadata["resourceVersion"],
-        },
-        "reason": reason,
-        "message": message[:MAX_MESSAGE],
-        "type": "Normal" if reason.endswith("Succeed") else "Warning",
-        "source": {"component": scheduler},
-        "firstTimestamp": time,
-        "lastTimestamp": time,
-        "count": 1,
-    }

@@ -6,7 +6,7 @@ The snapshot proposes, the locked rows decide.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
@@ -33,10 +33,11 @@ ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A hold just taken, and the placement it stands for."""
+    """A hold just taken, the placement it stands for, and what was proposed where a choice was made."""
 
     reservation: models.Reservation
     placement: Placement
+    proposed: fits.Fit | None = None
 
 
 Judge = Callable[[FitNode, Ask, Room], Verdict]
@@ -57,7 +58,7 @@ def reserve(
         names = [candidate.node for candidate in found.candidates]
         held = _take(question, names, fit.place, ttl_seconds)
         if held is not None:
-            return held
+            return replace(held, proposed=found)
         if not names:
             raise _refusal(question, found.failed, nodes)
     raise Unavailable("others were faster on every candidate")

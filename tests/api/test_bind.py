@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,159 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.db import connection
 from rest_framework.test import APIClient
 
 from api import bind, extender
-from hamiacct import config, models, server, tasks
+from hamiacct import config, models, tasks
 from hamiacct.accounting.words import Role
-from hamiacct.kube import manifests, patches
-from hamiacct.operations import audit, inbox, reservations, snapshots
-from hamiacct.queries import fits, fleet, holds
+from hamiacct.kube import patches
+from hamiacct.kube.binding import TRIES
+from hamiacct.operations import reservations
+from hamiacct.queries import holds
 from tests import cases, watch
 from tests.kubeapi.server import ApiServer, Fault
-
-MUTEX = "hami.io/mutex.lock"
-OURS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ,team-a,p")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+from tests.scheduling import MUTEX, NOW, OURS, World, seconds_ago, tell
 
 NODE = ("PATCH", "/nodes/n1")
 POD = ("PATCH", "/pods/p")
 BINDING = ("POST", "/binding")
-
-
-@pytest.fixture(autouse=True)
-def _fresh_fleet() -> Iterator[None]:
-    fleet.forget()
-    yield
-    fleet.forget()
-
-
-@pytest.fixture
-def cluster() -> Iterator[ApiServer]:
-    with ApiServer() as server:
-        yield server
-
-
-@pytest.fixture
-def world(cluster: ApiServer, api: APIClient, db: None, settings: Any, tmp_path: Path) -> "World":
-    """A cluster of one node with two cards, in scheduler mode."""
-    settings.HAMIACCT = dataclasses.replace(
-        settings.HAMIACCT,
-        scheduler_mode=True,
-        kubeconfig=cluster.kubeconfig(tmp_path),
-        bind_lock_wait_seconds=0.0,
-    )
-    world = World(cluster, api)
-    world.add_node("n1", watch.card("GPU-a"), watch.card("GPU-b"))
-    return world
-
-
-class World:
-    """The cluster, the service, and what a test looks at in both."""
-
-    def __init__(self, cluster: ApiServer, client: APIClient) -> None:
-        self.cluster = cluster
-        self.client = client
-
-    def add_node(self, name: str, *cards: dict[str, Any], **more: Any) -> None:
-        manifest = {**watch.node(name, *cards), **more}
-        self.cluster.create(manifest)
-        tell(manifest)
-
-    def add_pod(self, name: str = "p", *, inits: int = 0, hold: bool = True, **limits: str) -> dict[str, Any]:
-        """An unbound pod in the cluster, and a hold for it. Its first container asks, be it an init."""
-        asked = limits or {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
-        containers = [{"name": f"c{number}", "resources": {}} for number in range(inits + 1)]
-        containers[0]["resources"] = {"limits": asked}
-        spec = {"initContainers": containers[:inits], "containers": containers[inits:]}
-        metadata = {
-            "name": name,
-            "namespace": "team-a",
-            "uid": f"uid-{name}",
-            "annotations": {"mine": "kept"},
-        }
-        manifest = self.cluster.create({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {}})
-        if hold:
-            self.hold(name)
-        return manifest
-
-    def hold(self, name: str = "p", node: str = "n1") -> reservations.Held:
-        question = fits.question_of(manifests.pod_from_manifest(self.pod(name), config.vendors()))
-        return reservations.reserve(question, nodes=[node], ttl_seconds=900, at=NOW)
-
-    def bind(self, name: str = "p", node: str = "n1", **more: str) -> str:
-        """The Error."""
-        body = {"PodName": name, "PodNamespace": "team-a", "PodUID": f"uid-{name}", "Node": node, **more}
-        answer = self.client.post("/extender/bind", body)
-        assert answer.status_code == 200
-        assert set(answer.json()) == {"Error"}
-        error: str = answer.json()["Error"]
-        return error
-
-    def pod(self, name: str = "p") -> dict[str, Any]:
-        return self.cluster.get("Pod", name, "team-a")
-
-    def lock(self, node: str = "n1", key: str = MUTEX) -> str | None:
-        text: str | None = self.cluster.get("Node", node)["metadata"]["annotations"].get(key)
-        return text
-
-    def set_lock(self, text: str | None, node: str = "n1", key: str = MUTEX) -> None:
-        self.cluster.change("Node", node, {"metadata": {"annotations": {key: text}}})
-
-    def state(self, name: str = "p") -> str | None:
-        found = models.Reservation.objects.filter(pod_uid=f"uid-{name}").first()
-        return found.state if found else None
-
-    def events(self) -> list[tuple[str, str, str]]:
-        found = [item for (kind, *_), item in self.cluster.store.objects.items() if kind == "Event"]
-        return [(one["type"], one["reason"], one["message"]) for one in found]
-
-    # --- what must be true afterwards
-
-    def is_bound(self, name: str = "p", node: str = "n1", lock: re.Pattern[str] | None = OURS) -> None:
-        pod = self.pod(name)
-        assert pod["spec"]["nodeName"] == node
-        told = pod["metadata"]["annotations"]
-        assert told["hami.io/vgpu-node"] == node
-        assert told["hami.io/bind-phase"] == "allocating"
-        assert self.state(name) == "bound"
-        if lock is not None:
-            assert lock.fullmatch(self.lock(node) or "")
-        self.books_agree()
-        # The pod's own event says the same, and the hold has done its work.
-        tell(pod)
-        assert self.state(name) == "confirmed"
-        assert not models.Finding.objects.filter(code="placement-differs").exists()
-        self.books_agree()
-
-    def is_untouched(self, state: str, name: str = "p", lock: str | None = None) -> None:
-        """Not bound, nothing of a placement on the pod, no lock but the one that was there before."""
-        pod = self.pod(name)
-        assert "nodeName" not in pod["spec"]
-        assert pod["metadata"]["annotations"] == {"mine": "kept"}
-        assert not pod["metadata"].get("labels")
-        assert self.lock() == lock
-        assert self.state(name) == state
-        used = sum(models.Device.objects.values_list("memory_mib_used", flat=True))
-        assert used == (3000 if state == "held" else 0)
-        self.books_agree()
-
-    def books_agree(self) -> None:
-        assert audit.audit().discrepancies == ()
-
-
-def tell(*objects: dict[str, Any]) -> None:
-    """The books hear of these."""
-    receipt = inbox.receive([watch.event(one) for one in objects], at=NOW)
-    assert not receipt.rejected
-    inbox.settle([event_id for _, event_id in receipt.stored], at=NOW)
-    snapshots.declare_complete(at=NOW)
-
-
-def seconds_ago(seconds: int, holder: str = "") -> str:
-    time = (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return f"{time},{holder}" if holder else time
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/hami-scheduler"
 
 
 # --- the cases -----------------------------------------------------------------------------------
@@ -228,10 +93,12 @@ def test_the_steps_are_in_order_and_each_is_sent_once(world: World) -> None:
     world.add_pod()
     world.cluster.calls.clear()
     assert world.bind() == ""
+    world.events()
     pod, node = "/api/v1/namespaces/team-a/pods/p", "/api/v1/nodes/n1"
     assert world.cluster.calls == [
         ("GET", pod),
         ("GET", node),
+        ("GET", LEASE),
         ("GET", node),
         ("PATCH", node),
         ("PATCH", pod),
@@ -270,17 +137,27 @@ def test_a_vendor_without_a_lock_needs_none(world: World) -> None:
 
 def test_what_an_earlier_placement_left_is_removed(world: World) -> None:
     world.add_pod()
-    left = {
-        "hami.io/dcu-devices-allocated": "DCU-1,DCU,100,10:;",
-        "hami.io/vgpu-mig-allocations": "[]",
-        "hami.io/bind-phase": "failed",
-    }
-    world.cluster.change("Pod", "p", {"metadata": {"annotations": left}}, "team-a")
     assert world.bind() == ""
-    told = world.pod()["metadata"]["annotations"]
-    assert told["mine"] == "kept"
-    assert not {"hami.io/dcu-devices-allocated", "hami.io/vgpu-mig-allocations"} & told.keys()
-    world.is_bound()
+    written = set(world.pod()["metadata"]["annotations"])
+    world.add_pod("q")
+    left = dict.fromkeys(patches.keys_of_placements(config.vendors()), "left")
+    left |= {"hami.io/bind-phase": "failed", "hami.io/dcu-devices-allocated": "DCU-1,DCU,100,10:;"}
+    world.cluster.change("Pod", "q", {"metadata": {"annotations": left}}, "team-a")
+    world.cluster.change("Pod", "p", {"status": {"phase": "Succeeded"}}, "team-a")
+    assert world.bind("q") == ""
+    assert set(world.pod("q")["metadata"]["annotations"]) == written
+    world.is_bound("q", lock=None)
+
+
+def test_the_label_of_an_earlier_placement_goes_where_the_new_one_can_have_none(world: World) -> None:
+    name = "n" * 64
+    world.add_node(name, watch.card("GPU-c"))
+    world.add_pod(hold=False)
+    world.cluster.change("Pod", "p", {"metadata": {"labels": {"hami.io/vgpu-node": "n9"}}}, "team-a")
+    world.hold(node=name)
+    assert world.bind(node=name) == ""
+    assert not world.pod()["metadata"].get("labels")
+    world.is_bound(node=name)
 
 
 def test_a_node_name_too_long_for_a_label_is_an_annotation_alone(world: World) -> None:
@@ -455,8 +332,9 @@ def test_of_two_locks_the_first_is_given_back_when_the_second_is_held(world: Wor
 # --- the API server fails ------------------------------------------------------------------------
 
 
-NOT_DONE = [fault for fault in Fault if not fault.is_done]
-DONE = [fault for fault in Fault if fault.is_done]
+FAULTS = list(Fault)
+NOT_DONE = [fault for fault in FAULTS if not fault.is_done]
+DONE = [fault for fault in FAULTS if fault.is_done]
 
 
 @pytest.mark.parametrize("fault", NOT_DONE)
@@ -465,7 +343,8 @@ def test_a_step_that_fails_is_undone_and_so_are_those_before(
     world: World, step: tuple[str, str], fault: Fault
 ) -> None:
     world.add_pod()
-    world.cluster.fail(*step, fault)
+    # A pod that merely changed meanwhile is written to as it is now, some times.
+    world.cluster.fail(*step, fault, times=TRIES if (step, fault) == (POD, Fault.CONFLICT) else 1)
     assert world.bind() != ""
     world.is_untouched("released")
     # And the next attempt finds nothing in its way.
@@ -490,10 +369,11 @@ def test_a_step_whose_answer_is_lost_is_looked_up(world: World, step: tuple[str,
     world.is_bound()
 
 
-@pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("path", ["/pods/p", "/nodes/n1"])
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("path", ["/pods/p", "/nodes/n1", "/leases/hami-scheduler"])
 def test_without_a_look_nothing_is_begun(world: World, path: str, fault: Fault) -> None:
     world.add_pod()
+    world.add_lease(holder="")
     world.cluster.fail("GET", path, fault)
     assert world.bind() != ""
     world.is_untouched("held")
@@ -583,6 +463,43 @@ def test_a_pod_that_another_binds_elsewhere_keeps_nothing_of_ours(world: World) 
     world.books_agree()
 
 
+def test_a_pod_that_another_places_and_binds_meanwhile_keeps_what_it_has(world: World) -> None:
+    world.add_pod()
+    theirs = {
+        "hami.io/vgpu-node": "n9",
+        "hami.io/vgpu-time": "1",
+        "hami.io/vgpu-devices-allocated": "X,NVIDIA,1,1:;",
+        "hami.io/bind-phase": "success",
+    }
+
+    def be_faster(method: str, path: str) -> None:
+        if (method, path[-7:]) == POD:
+            placed = {"metadata": {"annotations": theirs}, "spec": {"nodeName": "n9"}}
+            world.cluster.change("Pod", "p", placed, "team-a")
+
+    world.cluster.before = be_faster
+    assert "409" in world.bind()
+    assert world.pod()["metadata"]["annotations"] == {"mine": "kept", **theirs}
+    assert world.lock() is None
+    assert world.state() == "released"
+    world.books_agree()
+
+
+def test_a_pod_that_merely_changes_meanwhile_is_bound_all_the_same(world: World) -> None:
+    world.add_pod()
+    changes = iter(range(3))
+
+    def change(method: str, path: str) -> None:
+        if (method, path[-7:]) == POD and (number := next(changes, None)) is not None:
+            told = {"metadata": {"annotations": {"mine": f"changed {number}"}}}
+            world.cluster.change("Pod", "p", told, "team-a")
+
+    world.cluster.before = change
+    assert world.bind() == ""
+    assert world.pod()["metadata"]["annotations"]["mine"] == "changed 2"
+    world.is_bound()
+
+
 def test_a_pod_that_took_over_the_name_meanwhile_is_not_written_to(world: World) -> None:
     world.add_pod()
 
@@ -626,7 +543,7 @@ def fail_from_the_binding_on(world: World, fault: Fault) -> None:
 
 def come_back(world: World) -> None:
     world.cluster.before = lambda method, path: None
-    world.cluster._faults.clear()
+    world.cluster.heal()
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT_AFTER, Fault.CUT_BEFORE])
@@ -943,7 +860,7 @@ def test_of_two_pods_at_once_on_one_node_one_is_bound_and_the_other_waits(world:
 
 @pytest.mark.django_db(transaction=True)
 def test_half_of_the_threads_may_wait_in_bind_and_no_more(world: World) -> None:
-    assert bind.AT_ONCE * 2 <= server.BLOCKING_THREADS
+    assert bind.AT_ONCE * 2 <= django_settings.BLOCKING_THREADS
     for name in ("p", "q", "r"):
         world.add_pod(name)
     inside, may_go = threading.Semaphore(0), threading.Event()
@@ -1029,8 +946,9 @@ def test_a_body_that_cannot_be_meant_is_an_error(world: World, bodies: list[byte
         answer = world.client.generic("POST", "/extender/bind", body, content_type="application/json")
         assert answer.status_code == 200
         assert answer.json()["Error"], body[:80]
-    looked_at = {"/api/v1/namespaces/team-a/pods/p", "/api/v1/nodes/n1"}
-    assert {(method, path) for method, path in world.cluster.calls} <= {("GET", path) for path in looked_at}
+    looked_at = {"/api/v1/namespaces/team-a/pods/p", "/api/v1/nodes/n1", LEASE}
+    calls = {(method, path) for method, path in world.cluster.calls if not path.endswith("/events")}
+    assert calls <= {("GET", path) for path in looked_at}
     assert world.lock() is None
     world.books_agree()
 
