@@ -214,6 +214,8 @@ def _is_stale(stream: Stream, seen: Seen, account: _Account | None) -> bool:
         return False
     if counts and account is not None:
         row = account.row
+        if row.ended_by == Rule.RELEASED and seen.list_version:
+            return seen.list_version < row.ended_version
         if row.ended_by == Rule.ABSENT:
             # A list that holds it after all is the truth, though neither the pod's own version nor, where
             # nothing else happened, the list's has moved.
@@ -305,6 +307,30 @@ def end_absent(uids: Sequence[str], version: int, stream: Stream, *, at: datetim
         decision = lifecycle.ended(account.charge, Rule.ABSENT)
         _post(batch, account, decision, f"not in the full list at version {version}", version)
         _end_row(account, decision, version, at)
+        _enter_history(row, stream, 0)
+    _write(batch)
+    return len(batch.accounts)
+
+
+def end_by_hand(uids: Sequence[str], stream: Stream, *, by: str, at: datetime) -> int:
+    """Ends pods because an operator says so, holds included, until something newer is seen (decision 36).
+
+    A hold on its way to a node is left to the bind that has it. The caller holds the locks of the pods' names.
+    Answers how many it ended.
+    """
+    locked = list(models.Pod.objects.filter(uid__in=uids).select_for_update(no_key=True).order_by("uid"))
+    held, holds = held_by(uids), _standing_holds(uids)
+    batch = _Batch(stream, at, {}, defaultdict(set))
+    for row in locked:
+        hold = holds.get(row.uid)
+        if row.ended_by or (hold is not None and hold.state == ReservationState.BINDING):
+            continue
+        account = _Account(row, rows.charge_of(row, held.get(row.uid, UNUSED)), hold)
+        batch.add(account)
+        decision = lifecycle.ended(account.charge, Rule.RELEASED)
+        _post(batch, account, decision, f"taken from the books by {by}", row.resource_version)
+        # A list that is not older than what is applied now, and holds it, is newer than the operator's word.
+        _end_row(account, decision, stream.applied_version, at)
         _enter_history(row, stream, 0)
     _write(batch)
     return len(batch.accounts)

@@ -143,7 +143,7 @@ def _check_free(pod: Pod, row: models.Pod | None, hold: models.Reservation | Non
         return
     if (row.namespace, row.name) != (pod.namespace, pod.name):
         raise Conflict(f"pod {pod.uid} is {row.namespace}/{row.name}")
-    if row.ended_by:
+    if row.ended_by and row.ended_by != Rule.RELEASED:
         raise Conflict(f"pod {pod.uid} has ended: {row.ended_by}", state=row.state)
     if row.node:
         raise Conflict(f"pod {pod.uid} is bound to {row.node}", state=row.state)
@@ -173,6 +173,7 @@ def _write(
     # What is held is held for the containers asked about, whatever an earlier question or event showed.
     row.containers = pod_events.with_shape_of(rows.containers_json(pod.containers), row.containers)
     row.state, row.rule, row.charged_as = PodState.RESERVED, Rule.RESERVED, ChargedAs.HELD
+    row.ended_by, row.ended_version, row.ended_at = "", 0, None
     row.changed_at = now
     row.save()
     annotations, labels = patches.annotations_of(placement, pod, config.vendors(), now)

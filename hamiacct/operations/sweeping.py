@@ -19,7 +19,7 @@ DELETE_AT_ONCE = 5_000
 MONTHS_AHEAD = 3
 ABSURD_TIMES = 100
 # A terminal pod's object may stand in the cluster for long: it goes when its absence or deletion was seen.
-FINAL_RULES = (Rule.DELETED, Rule.ABSENT, Rule.SUPERSEDED)
+FINAL_RULES = (Rule.DELETED, Rule.ABSENT, Rule.SUPERSEDED, Rule.RELEASED)
 ABSURD_CODES = frozenset((FindingCode.QUOTA_VALUE_ABSURD,))
 
 

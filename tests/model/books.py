@@ -402,7 +402,15 @@ class Books:
         if known.ended == "absent":
             # A list is the truth at its version: what it holds lives, whatever an earlier list forgot.
             return view.version <= known.ended_at if listed_at is None else listed_at < known.ended_at
+        if known.ended == "released" and listed_at is not None:
+            return listed_at < known.ended_at
         return view.version <= known.version
+
+    def release(self, uid: str) -> None:
+        """An operator takes a pod from the books; anything newer brings it back (decision 36)."""
+        account = self.pods[uid]
+        if account.lives:
+            self._end(account, "released", self.applied["Pod"])
 
     def _open(self, view: PodView) -> Account:
         account = self.pods[view.uid] = Account(view, self.history)
