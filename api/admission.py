@@ -17,7 +17,7 @@ from api.endpoint import Endpoint
 from api.errors import TooLarge
 from api.parameters import Parameter
 from api.quota_check import check_shape
-from hamiacct import config
+from hamiacct import config, metrics
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.words import Question, Refusal
 from hamiacct.kube import admission as wire
@@ -70,6 +70,7 @@ class Webhook(Endpoint):
     callers = {"POST": SCHEDULERS}
     parameters = (Parameter("timeout", "What kube-apiserver adds; not looked at."),)
     problems = frozenset({problems.MALFORMED})
+    question = Question.ADMISSION
     mutates: ClassVar[bool] = True
     shown_path: ClassVar[str] = "/webhook"
 
@@ -144,6 +145,7 @@ def answer_to(review: wire.Review, *, mutates: bool) -> wire.Answer:
 def _keep(
     review: wire.Review, verdict: Refusal, message: str, checks: list[dict[str, Any]] | None = None
 ) -> None:
+    metrics.refuse(verdict)
     if review.dry_run:
         return
     afterwards.do(

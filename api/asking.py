@@ -12,6 +12,7 @@ from rest_framework.request import Request
 
 from api import afterwards, bodies
 from api.explain import pod_asked_about
+from hamiacct import metrics
 from hamiacct.accounting import pods
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.fit import Misfit
@@ -88,7 +89,8 @@ def keep(
     reasons: Mapping[str, Sequence[str]] | None = None,
     checks: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Has a refusal stored once it was answered."""
+    """Counts a refusal, and has it stored once it was answered."""
+    metrics.refuse(verdict, reasons)
     afterwards.do(
         partial(
             decisions.record,

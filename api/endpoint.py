@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from django.http import HttpRequest, HttpResponseBase
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
@@ -19,7 +20,8 @@ from rest_framework.views import APIView
 
 from api import bodies, parameters, problems
 from api.auth import VIEWERS, RoleMayCall, TokenAuthentication
-from hamiacct.accounting.words import Role
+from hamiacct import metrics
+from hamiacct.accounting.words import Question, Refusal, Role
 
 
 class AsciiJson(JSONRenderer):
@@ -120,8 +122,21 @@ class Endpoint(APIView):
     parameters: ClassVar[tuple[parameters.Parameter, ...]] = ()
     any_call: ClassVar[frozenset[problems.Problem]] = ANY_CALL
     problems: ClassVar[frozenset[problems.Problem]] = frozenset()
+    question: ClassVar[Question | None] = None  # what an answer is counted as, by verdict and time
 
     given: dict[str, Any]
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """An answer that nobody has called a refusal is a yes; one to a request that is wrong is neither."""
+        if self.question is None:
+            return super().dispatch(request, *args, **kwargs)
+        with metrics.decision(self.question) as decision:
+            response = super().dispatch(request, *args, **kwargs)
+            if not decision.verdict and response.status_code < 400:
+                decision.verdict = metrics.ALLOWED
+            elif not decision.verdict and response.status_code >= 500:
+                decision.verdict = Refusal.ERROR
+        return response
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Who is calling, then what with."""

@@ -141,6 +141,7 @@ class Fit(Endpoint):
 
     callers = {"POST": SCHEDULERS}
     problems = OF_BODIES
+    question = Question.FIT
 
     @extend_schema(
         summary="Where a pod fits, and why not elsewhere",

@@ -67,6 +67,7 @@ class QuotaCheck(Endpoint):
 
     callers = {"POST": SCHEDULERS}
     problems = OF_BODIES
+    question = Question.QUOTA_CHECK
 
     @extend_schema(
         summary="Whether the quotas have room for a pod",

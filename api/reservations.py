@@ -108,6 +108,7 @@ class Reservations(Endpoint):
 
     callers = {"POST": SCHEDULERS}
     problems = OF_BODIES | {problems.CONFLICT, problems.INSUFFICIENT_CAPACITY, problems.QUOTA_EXCEEDED}
+    question = Question.RESERVATION
 
     @extend_schema(
         summary="Hold a place for a pod",

@@ -19,6 +19,7 @@ from api import (
     fit,
     health,
     ledger,
+    metrics,
     nodes,
     pods,
     quota,
@@ -47,6 +48,7 @@ register_converter(Text, "text")
 urlpatterns = [
     path("livez", health.Live.as_view()),
     path("readyz", health.Ready.as_view()),
+    path("metrics", metrics.Metrics.as_view()),
     path("problems/<text:name>", docs.Problem.as_view()),
     path("api/v1/schema", docs.Schema.as_view(), name="schema"),
     path("api/v1/docs", docs.Docs.as_view()),

@@ -61,6 +61,7 @@ class Environment:
     tls_client_ca: Path | None
     metrics_open: bool
     metrics_per_pod: bool
+    metrics_port: int
     recharge_on_init_rerun: bool
     annotation_layout: str
     handshake_time_zone: zoneinfo.ZoneInfo
@@ -68,8 +69,9 @@ class Environment:
     keep_decisions_days: int
     resync_seconds: int
     scheduler_mode: bool
-    kubeconfig: Path | None
     hami_lease: tuple[str, str]
+    kubeconfig: Path | None
+    hami_metrics_url: str = field(repr=False)
     log_level: str
 
     @property
@@ -223,8 +225,6 @@ def label_selector(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def required(parse: Callable[[str], str]) -> Callable[[str], str]:
-    def parse_required(text: str) -> str:
 def lease_name(text: str) -> tuple[str, str]:
     """`namespace/name`."""
     namespace, _, name = text.partition("/")
@@ -233,6 +233,8 @@ def lease_name(text: str) -> tuple[str, str]:
     return namespace, name
 
 
+def required(parse: Callable[[str], str]) -> Callable[[str], str]:
+    def parse_required(text: str) -> str:
         if not text:
             raise ValueError("must be set")
         return parse(text)
@@ -255,6 +257,13 @@ def redis_url(text: str) -> str:
         raise ValueError("must be a redis:// or rediss:// URL, or empty")
     if text and not parts.path.removeprefix("/").isdigit() and parts.path not in ("", "/"):
         raise ValueError("names no numbered database after the host")
+    return text
+
+
+def web_address(text: str) -> str:
+    parts = urlsplit(text)
+    if text and (parts.scheme not in ("http", "https") or not parts.hostname):
+        raise ValueError("must be an http:// or https:// URL, or empty")
     return text
 
 
@@ -287,6 +296,7 @@ SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "tls_client_ca": ("", readable_file),
     "metrics_open": ("0", flag),
     "metrics_per_pod": ("0", flag),
+    "metrics_port": ("0", whole(0, 65_535)),
     "recharge_on_init_rerun": ("0", flag),
     "annotation_layout": ("auto", one_of("auto", "positional", "apps-only")),
     "handshake_time_zone": ("UTC", time_zone),
@@ -294,9 +304,10 @@ SETTINGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "keep_decisions_days": ("7", whole(1, 36_500)),
     "resync_seconds": ("21600", whole(1, 30 * A_DAY)),
     "scheduler_mode": ("0", flag),
+    "hami_lease": ("kube-system/hami-scheduler", lease_name),
     "kubeconfig": ("", readable_file),
+    "hami_metrics_url": ("", web_address),
     "log_level": ("INFO", lambda text: one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")(text.upper())),
 }
 
 assert list(SETTINGS) == [it.name for it in dataclasses.fields(Environment)], "one reader per setting"
-    "hami_lease": ("kube-system/hami-scheduler", lease_name),

@@ -9,6 +9,8 @@ import structlog
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
+from hamiacct import metrics
+
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
 log = structlog.get_logger("hamiacct.request")
@@ -39,13 +41,15 @@ def request_log(get_response: GetResponse) -> GetResponse:
         response.headers["X-Request-ID"] = request_id
         match = request.resolver_match
         level = "error" if response.status_code >= 500 else "info"
+        route, seconds = match.route if match else None, time.monotonic() - began
         getattr(log, level)(
             "request",
             method=request.method,
-            route=match.route if match else None,
+            route=route,
             status=response.status_code,
-            ms=round((time.monotonic() - began) * 1000, 1),
+            ms=round(seconds * 1000, 1),
         )
+        metrics.answered(request.method or "", route, response.status_code, seconds)
         return response
 
     return middleware

@@ -472,6 +472,22 @@ class LedgerEntry(models.Model):
         return f"{self.seq} {self.rule} {self.pod_uid}"
 
 
+class AuditRun(models.Model):
+    """The last periodic audit: how many places of each book differed, and how many were compared."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    at = models.DateTimeField()
+    seconds = models.FloatField()
+    checked = models.JSONField(default=dict)
+    discrepancies = models.JSONField(default=dict)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="one_audit_run")]
+
+    def __str__(self) -> str:
+        return f"{sum(self.discrepancies.values())} discrepancies at {self.at}"
+
+
 class ApiToken(models.Model):
     """A caller's token, stored as the SHA-256 of its text."""
 

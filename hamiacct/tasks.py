@@ -13,7 +13,7 @@ from hamiacct.accounting.errors import Malformed, Unavailable
 from hamiacct.celery import app, woken
 from hamiacct.kube import client
 from hamiacct.kube.binding import Steps
-from hamiacct.operations import bindings, inbox, reservations, sweeping
+from hamiacct.operations import audit, bindings, inbox, reservations, sweeping
 from hamiacct.queries import holds
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,10 @@ log = logging.getLogger(__name__)
 def drain_inbox() -> int:
     """Applies what waits. The wake-up is taken down first, so whoever comes later wakes again."""
     woken()
-    return inbox.drain(at=timezone.now())
+    settled = inbox.drain(at=timezone.now())
+    if settled:
+        log.info("settled %d events", settled)
+    return settled
 
 
 @app.task
@@ -79,3 +82,9 @@ def sweep_old() -> int:
 def ensure_partitions() -> int:
     """Makes the ledger's partitions of the months to come."""
     return sweeping.ensure_partitions(at=timezone.now())
+
+
+@app.task
+def run_audit() -> bool:
+    """Compares the books, once an hour, and keeps what was found."""
+    return audit.run_if_due(at=timezone.now())

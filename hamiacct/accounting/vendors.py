@@ -56,7 +56,8 @@ class Inventory:
 class Vendor:
     """One device vendor. `key` is HAMi's vendor key, `family` the section of device-config.yaml.
 
-    Resource names may be empty where the vendor has none. `memory_factor` below 1 means 1. `word` is
+    Resource names may be empty where the vendor has none. `memory_factor` below 1 means 1.
+    `memory_is_mib` is false where what is called memory is a share of a card, which are no bytes. `word` is
     the part of names and keys that tells the entries of one family apart. `selectors` names the user
     annotations by what they choose ("use_uuid", "nouse_type", ...); where several keys choose the
     same, all of them must pass.
@@ -80,6 +81,7 @@ class Vendor:
     cores_kind: CoresKind = CoresKind.PERCENT
     quota_memory: bool = True
     quota_cores: bool = True
+    memory_is_mib: bool = True
     fit_quota: bool = False
     inventory: Inventory = Inventory()
     selectors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -5,10 +5,11 @@ Read in one snapshot of the database. Entries are the truth; a repair makes the 
 
 from __future__ import annotations
 
-from collections import defaultdict
+import logging
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import connection, transaction
@@ -24,6 +25,10 @@ from hamiacct.operations.ledger import Line
 from hamiacct.queries.fleet import STANDING
 
 REPAIR_LOCK_TIMEOUT = "60s"
+EVERY = timedelta(hours=1)
+LOGGED = 20
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +81,39 @@ NAMES = ("slots", "memory_mib", "cores", "quota_cores")
 def audit() -> Audit:
     """Compares every book with the entries, and the entries with what each pod should be charged."""
     with transaction.atomic():
-        _read_one_snapshot()
+        read_one_snapshot()
         return _compare()
+
+
+def run_if_due(*, at: datetime) -> bool:
+    """The periodic audit, kept for those who watch; False where the last one is not an hour old.
+
+    Two that run at once do no harm.
+    """
+    last = models.AuditRun.objects.values_list("at", flat=True).first()
+    if last is not None and at - last < EVERY:
+        return False
+    with transaction.atomic():
+        read_one_snapshot()
+        found = _compare()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT extract(epoch FROM clock_timestamp() - transaction_timestamp())::float")
+            (seconds,) = cursor.fetchone()
+    differing = Counter(one.book for one in found.discrepancies)
+    models.AuditRun.objects.update_or_create(
+        id=1,
+        defaults={
+            "at": at,
+            "seconds": seconds,
+            "checked": dict(found.checked),
+            "discrepancies": {book: differing[book] for book in Book},
+        },
+    )
+    for one in found.discrepancies[:LOGGED]:
+        log.error(
+            "the books disagree: %s %s: stored %s, expected %s", one.book, one.key, one.stored, one.expected
+        )
+    return True
 
 
 def repair(*, at: datetime) -> tuple[Repair, ...]:
@@ -104,7 +140,7 @@ def repair(*, at: datetime) -> tuple[Repair, ...]:
     )
 
 
-def _read_one_snapshot() -> None:
+def read_one_snapshot() -> None:
     """All statements of this transaction see one moment; not possible inside somebody else's transaction."""
     if len(connection.savepoint_ids) == 0:
         with connection.cursor() as cursor:

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from hamiacct import models
+from hamiacct import announcements, models
 from hamiacct.accounting.binding import Binding
 from hamiacct.accounting.errors import Conflict
 from hamiacct.accounting.words import FindingCode, Kind, ReservationState, Rule
@@ -56,6 +56,7 @@ def succeed(binding: Binding, *, at: datetime) -> bool:
         hold.state, hold.changed_at = ReservationState.BOUND, at
         hold.bound_version = streams.of_kind(Kind.POD).applied_version
         hold.save(update_fields=["state", "changed_at", "bound_version"])
+        announcements.tell(announcements.holds_moved_on, [ReservationState.BOUND])
         return True
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from django.db import OperationalError, transaction
 from django.db.models import F, QuerySet
 
-from hamiacct import config, models
+from hamiacct import announcements, config, models
 from hamiacct.accounting.errors import Conflict, Malformed, NotFound
 from hamiacct.accounting.words import EventState, EventType, Kind, Outcome
 from hamiacct.kube import manifests
@@ -193,6 +193,11 @@ def _drain_locked(kind: Kind, names: Sequence[_Name], *, at: datetime, wait: boo
     verdicts = work.apply([_seen(event) for event in events], stream, at=at)
     _settle(events, verdicts, at=at)
     streams.advance(kind, _applied_versions(events, verdicts, stream))
+    settled = [
+        announcements.Settled(kind, verdict.outcome, event.received_at)
+        for event, verdict in zip(events, verdicts, strict=True)
+    ]
+    announcements.tell(announcements.events_settled, settled)
     return len(events)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from hamiacct import config, models, rows
+from hamiacct import announcements, config, models, rows
 from hamiacct.accounting import lifecycle
 from hamiacct.accounting.amounts import UNUSED
 from hamiacct.accounting.errors import Malformed
@@ -486,6 +486,8 @@ def _write(batch: _Batch) -> None:
     holds = [account.hold for account in changed if account.hold is not None]
     if holds:
         models.Reservation.objects.bulk_update(holds, ["state", "changed_at"])
+        ended = [state for hold in holds if not (state := ReservationState(hold.state)).stands]
+        announcements.tell(announcements.holds_moved_on, ended)
     ledger.post(batch.postings, at=batch.at)
     findings.sync({subject_of(account.row): account.oddities for account in changed}, POD_CODES, at=batch.at)
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from django.db import connection, transaction
 
-from hamiacct import config, models, rows
+from hamiacct import announcements, config, models, rows
 from hamiacct.accounting import fit, holdings
 from hamiacct.accounting.asks import Ask, Room
 from hamiacct.accounting.errors import Conflict, Malformed, NoRoom, NotFound, QuotaExceeded, Unavailable
@@ -260,6 +260,8 @@ def mark_bound(pod_uid: str, *, at: datetime) -> models.Reservation:
         hold.state, hold.changed_at = ReservationState.BOUND, at
         hold.bound_version = streams.of_kind(Kind.POD).applied_version
         hold.save(update_fields=["state", "changed_at", "bound_version"])
+        if state is not ReservationState.BOUND:
+            announcements.tell(announcements.holds_moved_on, [ReservationState.BOUND])
         return hold
 
 

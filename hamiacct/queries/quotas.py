@@ -111,6 +111,22 @@ def of_namespace(namespace: str) -> NamespaceQuota:
     )
 
 
+def of_all() -> Mapping[str, tuple[Resource, ...]]:
+    """Every namespace's resources that are limited, or used, or have been; three queries."""
+    by_namespace: dict[str, list[models.ResourceQuota]] = {}
+    for quota in (
+        models.ResourceQuota.objects.filter(deleted=False).prefetch_related("usage").order_by("name")
+    ):
+        by_namespace.setdefault(quota.namespace, []).append(quota)
+    totals: dict[str, dict[str, tuple[int, int]]] = {}
+    for total in models.NamespaceUsage.objects.all():
+        totals.setdefault(total.namespace, {})[total.vendor] = (total.memory_mib, total.cores)
+    return {
+        namespace: tuple(_resources(by_namespace.get(namespace, ()), totals.get(namespace, {})))
+        for namespace in sorted({*by_namespace, *totals})
+    }
+
+
 Totals = Mapping[str, tuple[int, int]]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from django.db.models import Count, F, Q, QuerySet, Sum
@@ -17,6 +17,7 @@ from hamiacct.accounting.pods import ContainerClass
 from hamiacct.accounting.vendors import Vendor
 from hamiacct.accounting.words import ChargedAs, FindingCode, PodState
 from hamiacct.queries import findings, pages
+from hamiacct.queries.fleet import STANDING
 
 DIMENSIONS = ("slots", "memory_mib", "cores")
 # Without the fields that only questions need: JSON costs more to read than all the others together.
@@ -311,6 +312,40 @@ SHOWN_OF_A_POD = (
     "allocations",
     "charged_as",
 )
+
+
+CHARGED_AT_ONCE = 1000
+
+
+def charged() -> Iterable[Pod]:
+    """Every pod that is charged, without what is odd about it; containers whose charge is over hold nothing.
+
+    Two queries. Inits that were given back are over.
+    """
+    vendors, layout = config.vendor_by_key(), config.annotation_layout()
+    holds = {hold.pod_uid: hold for hold in models.Reservation.objects.filter(state__in=STANDING)}
+    found = models.Pod.objects.exclude(charged_as=ChargedAs.NOTHING).only(*SHOWN_OF_A_POD).order_by("uid")
+    for row in found.iterator(chunk_size=CHARGED_AT_ONCE):
+        hold = holds.get(row.uid) if row.charged_as == ChargedAs.HELD else None
+        node = hold.node if hold is not None else row.vgpu_node or row.node
+        containers = tuple(
+            replace(container, devices=())
+            if container.kind is ContainerClass.INIT and row.charged_as == ChargedAs.STEADY
+            else container
+            for container in _containers(row, hold, vendors, layout)
+        )
+        yield Pod(
+            row.uid,
+            row.namespace,
+            row.name,
+            node,
+            row.phase,
+            PodState(row.state),
+            row.inits_released,
+            (),
+            containers,
+            (),
+        )
 
 
 def pod(uid: str) -> Pod:

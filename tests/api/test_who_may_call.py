@@ -25,6 +25,7 @@ ANYBODY = None
 MAY_CALL: dict[tuple[str, str], set[Role] | None] = {
     ("GET", "livez"): ANYBODY,
     ("GET", "readyz"): ANYBODY,
+    ("GET", "metrics"): {V, S, O},
     ("GET", "problems/{name}"): ANYBODY,
     ("GET", "api/v1/schema"): {V, S, O},
     ("GET", "api/v1/docs"): {V, S, O},

@@ -21,6 +21,7 @@ PLANTED = {
     "views-translate": ("api/planted.py", "import hamiacct.models"),
     "one-door": ("api/planted.py", "import hamiacct.operations.ledger"),
     "columns": ("hamiacct/operations/planted.py", "import numpy"),
+    "counting-is-apart": ("hamiacct/queries/planted.py", "import hamiacct.metrics"),
     "no-circles": ("hamiacct/accounting/amounts.py", "import hamiacct.queries"),
     "no-launcher": ("hamiacct/planted.py", "import devservers.postgres"),
 }
