@@ -183,3 +183,11 @@ class Book(StrEnum):
     DEVICES = "devices"
     NAMESPACES = "namespaces"
     QUOTAS = "quotas"
+
+
+class Whereabouts(StrEnum):
+    """What the books know of a pod that HAMi holds something for and that holds nothing there."""
+
+    UNKNOWN = "unknown"
+    ENDED = "ended"
+    ELSEWHERE = "elsewhere"
