@@ -44,7 +44,7 @@ class Books(Protocol):
 
 
 class _Pods:
-    """Pods. The guard counts the charged ones; no list ends a hold that is not bound before it."""
+    """Pods. The guard counts the charged ones; no list ends a hold that was not bound before it."""
 
     def id_of(self, envelope: Envelope) -> str:
         return envelope.uid
@@ -68,7 +68,7 @@ class _Pods:
                 uid,
                 not ended_by and uid not in endless,
                 not ended_by and uid not in endless and state != PodState.UNSCHEDULED,
-                max(version, bound.get(uid, 0)),
+                max(version, bound[uid] + 1) if uid in bound else version,
                 history,
             )
             for uid, ended_by, state, version, history in known.iterator()
