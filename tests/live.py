@@ -31,7 +31,44 @@ class Answer:
     body: Any
 
 
-class LiveStack:
+class Caller:
+    """Somebody who asks the service at `url`."""
+
+    url: str
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = OPERATOR_TOKEN,
+        content_type: str = "application/json",
+        timeout: float = 60,
+    ) -> Answer:
+        """One request. `body` is sent as it is when it is bytes, else as JSON."""
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, method=method)
+        if data is not None:
+            request.add_header("Content-Type", content_type)
+        if token is not None:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as response:
+                return answer_of(response.status, response.headers.items(), response.read())
+        except urllib.error.HTTPError as response:
+            return answer_of(response.code, response.headers.items(), response.read())
+
+    def get(self, path: str, **options: Any) -> Answer:
+        """A GET."""
+        return self.call("GET", path, **options)
+
+    def post(self, path: str, body: Any = None, **options: Any) -> Answer:
+        """A POST."""
+        return self.call("POST", path, body, **options)
+
+
+class LiveStack(Caller):
     """A running service on the test database. `processes` holds what runs, by name: web, worker, beat."""
 
     def __init__(self, folder: Path, *, with_redis: bool, settings: dict[str, str]) -> None:
@@ -64,6 +101,10 @@ class LiveStack:
         """Starts beat."""
         self._start("beat", BEAT.split())
 
+    def start_watcher(self, name: str = "watcher") -> None:
+        """Starts what follows the cluster of HAMIACCT_KUBECONFIG."""
+        self._start(name, ["manage", "watch"])
+
     def _start(self, name: str, words: list[str]) -> None:
         self.processes[name] = launch.python(name, words, self.env, self.folder / f"{name}.log")
 
@@ -83,37 +124,6 @@ class LiveStack:
         """Loses everything that the broker holds."""
         with redis.Redis.from_url(self.redis_url) as client:
             client.flushdb()
-
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        token: str | None = OPERATOR_TOKEN,
-        content_type: str = "application/json",
-        timeout: float = 60,
-    ) -> Answer:
-        """One request. `body` is sent as it is when it is bytes, else as JSON."""
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data=data, method=method)
-        if data is not None:
-            request.add_header("Content-Type", content_type)
-        if token is not None:
-            request.add_header("Authorization", f"Bearer {token}")
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as response:
-                return answer_of(response.status, response.headers.items(), response.read())
-        except urllib.error.HTTPError as response:
-            return answer_of(response.code, response.headers.items(), response.read())
-
-    def get(self, path: str, **options: Any) -> Answer:
-        """A GET."""
-        return self.call("GET", path, **options)
-
-    def post(self, path: str, body: Any = None, **options: Any) -> Answer:
-        """A POST."""
-        return self.call("POST", path, body, **options)
 
     def close(self) -> None:
         """Ends everything, the web first, so that nothing is asked of those that are gone."""

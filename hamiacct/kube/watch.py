@@ -63,7 +63,7 @@ def follow(
     *,
     is_due: Callable[[], bool],
     watch_seconds: Callable[[], int],
-) -> Iterator[News]:
+) -> Generator[News, None, None]:
     """The news of a kind, endlessly. It lists again when `is_due` says so, asked between two batches.
 
     `connect` gives the client to use, asked before each call, since credentials change; `watch_seconds` how
