@@ -107,7 +107,9 @@ def begin(kind: Kind, version: int, *, new_history: bool = False, holder: str = 
         stream = streams.of_kind(kind)
         _check_version(version, stream.applied_version)
         history = stream.history
-    return Listing(kind, version, history)
+    listing = Listing(kind, version, history)
+    _announce(listing)
+    return listing
 
 
 def apply_page(
@@ -177,6 +179,7 @@ def apply(
     _check_share(absent, known, confirm)
     if new_history:
         listing.history = _begin_history(kind)
+    _announce(listing)
     ordered = sorted(items, key=lambda item: (item.envelope.namespace, item.envelope.name))
     for page in _pages(ordered):
         _apply_items(listing, page, at=at)
@@ -226,6 +229,12 @@ def _only_count(
 
 
 # --- what both are made of -----------------------------------------------------------------------
+
+
+def _announce(listing: Listing) -> None:
+    """Older lists are refused from here on, and a hold that is bound from here on is newer than this one."""
+    if listing.version is not None:
+        streams.advance(listing.kind, [listing.version])
 
 
 def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -328,7 +337,6 @@ def _sweep(listing: Listing, *, judged: frozenset[str], confirm: int | None, at:
             _check_share(absent, known, confirm)
         if not listing.ends_nothing:
             streams.mark_listed(listing.kind, listing.namespace, listing.version, at=at)
-        streams.advance(listing.kind, [listing.version])
     for page in _pages([one.id for one in absent]):
         with transaction.atomic():
             locks.share_stream(listing.kind)
