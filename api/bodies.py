@@ -20,6 +20,8 @@ from hamiacct.kube import recordings
 
 JSON = "application/json"
 LINES = "application/x-ndjson"
+# What curl calls any body unless it is told otherwise: nothing is said by it.
+UNSAID = "application/x-www-form-urlencoded"
 
 MIB = 2**20
 CHUNK_BYTES = 256 * 1024
@@ -31,12 +33,16 @@ HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def media_type(request: HttpRequest, *readable: str) -> str:
-    """The body's media type. UnsupportedMediaType unless it is one of `readable`, uncompressed."""
+    """The body's media type. UnsupportedMediaType unless it is one of `readable`, uncompressed.
+
+    Where UNSAID is readable, so is a body without a type.
+    """
     kind = (request.content_type or "").lower()
+    if not kind and UNSAID in readable:
+        kind = UNSAID
     if kind not in readable:
-        raise UnsupportedMediaType(
-            kind, f"send {' or '.join(readable)}, not {kind or 'a body without a type'}"
-        )
+        wanted = " or ".join(one for one in readable if one != UNSAID)
+        raise UnsupportedMediaType(kind, f"send {wanted}, not {kind or 'a body without a type'}")
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise UnsupportedMediaType(kind, f"send the body uncompressed, not as {encoding}")

@@ -81,9 +81,20 @@ class Batch(NamedTuple):
 
 def batch_of(request: HttpRequest) -> Batch:
     """The events in the body. Malformed or TooLarge where the body itself cannot be taken."""
-    kind = bodies.media_type(request, bodies.JSON, bodies.LINES)
+    kind = bodies.media_type(request, bodies.JSON, bodies.LINES, bodies.UNSAID)
     body = bodies.read(request, MAX_BODY_BYTES)
+    if kind == bodies.UNSAID:
+        return _of_document(body) if _is_document(body) else _of_lines(body)
     return _of_lines(body) if kind == bodies.LINES else _of_document(body)
+
+
+def _is_document(body: bytes) -> bool:
+    """Whether a body of which nothing is said is one object with events in it."""
+    try:
+        value = bodies.parsed(body)
+    except Malformed:
+        return False
+    return isinstance(value, dict) and "events" in value
 
 
 def _of_document(body: bytes) -> Batch:

@@ -82,7 +82,7 @@ class Snapshots(Endpoint):
         if self.given["complete"] and not bodies.is_there(request._request):
             snapshots.declare_complete(at=now)
             return Response({"complete": True})
-        bodies.media_type(request._request, bodies.JSON)
+        bodies.media_type(request._request, bodies.JSON, bodies.UNSAID)
         listing = manifests.list_items(bodies.parsed(bodies.read(request._request, MAX_BODY_BYTES)))
         result = snapshots.apply(
             _of_kind(listing, self.given["kind"]),
