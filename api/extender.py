@@ -187,12 +187,12 @@ def simulated(nodes: Mapping[str, Manifest], question: fits.Question) -> wire.Fi
 
 def _inventories(nodes: Mapping[str, Manifest], now: datetime) -> tuple[list[devices.Node], dict[str, str]]:
     """What each node registers; one that cannot be read fails alone."""
-    vendors, zone = config.vendors(), config.handshake_zone()
+    vendors, zone, selector = config.vendors(), config.handshake_zone(), config.node_selector()
     known: list[devices.Node] = []
     failed: dict[str, str] = {}
     for name, manifest in nodes.items():
         try:
-            known.append(registration.node_from_manifest(manifest, vendors, now, zone))
+            known.append(registration.node_from_manifest(manifest, vendors, now, zone).within(selector))
         except Malformed as fault:
             failed[name] = f"node unreadable: {fault.pointer} {fault.detail}"
     return known, failed

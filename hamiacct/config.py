@@ -61,6 +61,11 @@ def charge_policy() -> Policy:
     return Policy(annotation_layout(), settings.HAMIACCT.recharge_on_init_rerun)
 
 
+def node_selector() -> Mapping[str, str]:
+    """The labels of the nodes whose devices are given out here; none: all nodes."""
+    return dict(settings.HAMIACCT.node_selector)
+
+
 def handshake_zone() -> ZoneInfo:
     """The zone in which HAMi's scheduler writes its handshakes."""
     zone: ZoneInfo = settings.HAMIACCT.handshake_time_zone

@@ -215,7 +215,7 @@ def time_zone(text: str) -> zoneinfo.ZoneInfo:
 
 
 def label_selector(text: str) -> tuple[tuple[str, str], ...]:
-    """`key=value,key=value`: the labels that a node must carry to be kept books of; empty: every node."""
+    """`key=value,key=value`: the labels of the nodes whose devices are given out; empty: every node."""
     pairs = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = part.partition("=")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -98,6 +98,7 @@ class Node:
 
     `cordoned` are the uuids of `hami.io/device-cordon`; `pair_scores` is uuid -> uuid -> score.
     `labels` and `annotations` are those that fit and the vendors read (topology, selectors, switches).
+    `is_ours` is whether its devices are to be given out here at all.
     """
 
     name: str
@@ -108,3 +109,18 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     unschedulable: bool = False
+    is_ours: bool = True
+
+    def within(self, selector: Mapping[str, str]) -> Node:
+        """The node if it carries all of these labels; otherwise the same node without its devices.
+
+        So it is with HAMi's `--node-label-selector`: what does not carry them is not registered.
+        """
+        if carries(self.labels, selector):
+            return self
+        return replace(self, registrations=(), is_ours=False)
+
+
+def carries(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
+    """Whether a node with these labels is one of those selected; an empty selector selects all."""
+    return selector.items() <= labels.items()

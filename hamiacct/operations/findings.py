@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from hamiacct import models
+from hamiacct import config, models
+from hamiacct.accounting.devices import carries
 from hamiacct.accounting.quota import Dimension
 from hamiacct.accounting.words import FindingCode, SubjectKind
 from hamiacct.queries import quotas
@@ -95,8 +96,22 @@ def sync(wanted: Mapping[Subject, Iterable[Found]], codes: Collection[FindingCod
 
 def look_at_devices(device_ids: Collection[int], *, at: datetime) -> None:
     """Compares usage with totals and registration of these devices."""
-    devices = models.Device.objects.filter(pk__in=device_ids) if device_ids else ()
-    sync({_device_subject(device): _device_findings(device) for device in devices}, DEVICE_CODES, at=at)
+    devices = list(models.Device.objects.filter(pk__in=device_ids)) if device_ids else []
+    foreign = _foreign_nodes({device.node for device in devices})
+    wanted = {
+        _device_subject(device): () if device.node in foreign else _device_findings(device)
+        for device in devices
+    }
+    sync(wanted, DEVICE_CODES, at=at)
+
+
+def _foreign_nodes(names: Collection[str]) -> set[str]:
+    """Those of the nodes that are not selected here: that their devices are not registered is no wonder."""
+    selector = config.node_selector()
+    if not selector:
+        return set()
+    labels = models.Node.objects.filter(name__in=names).values_list("name", "labels")
+    return {name for name, own in labels if not carries(own, selector)}
 
 
 def _device_subject(device: models.Device) -> Subject:

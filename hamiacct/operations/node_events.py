@@ -122,6 +122,7 @@ def _sight_of(seen: Seen, row: models.Node, at: datetime) -> _Sight:
         node = Node(seen.name, seen.resource_version)
     else:
         node = registration.node_from_manifest(seen.manifest, config.vendors(), at, config.handshake_zone())
+        node = node.within(config.node_selector())
     contents = _digest(node, seen.type is EventType.DELETED)
     return _Sight(row, node, seen, contents, contents != row.contents)
 
@@ -188,8 +189,8 @@ def _subject(row: models.Node) -> Subject:
 
 
 def _findings(node: Node, devices: Iterable[models.Device], deleted: bool) -> list[Found]:
-    """What is odd about the node's registration, per vendor. A deleted node is merely gone."""
-    if deleted:
+    """What is odd about the node's registration, per vendor. One that is gone, or not ours, is not odd."""
+    if deleted or not node.is_ours:
         return []
     codes = {
         RegistrationState.UNREADABLE: FindingCode.REGISTRATION_UNREADABLE,
