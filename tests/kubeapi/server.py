@@ -54,11 +54,16 @@ PATH = re.compile(
     r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>[a-z]+))?"
 )
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
-# As Go's strconv.ParseBool reads them; whatever else there is counts as no.
-TRUE = {"1", "t", "T", "TRUE", "true", "True"}
+# Whatever else a parameter says is a yes, if it says nothing at all (seen of 1.36.1).
+NO = {"0", "false"}
 TOKEN = "a-token"
 GRACE_SECONDS = 30
 COMPRESSED_FROM_BYTES = 128 * 1024
+# What encoders leave of an object that was never filled in.
+EMPTY: dict[str, Object] = {
+    "Pod": {"spec": {"containers": None}, "status": {}},
+    "ResourceQuota": {"spec": {}, "status": {}},
+}
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
@@ -397,7 +402,8 @@ class Calls(BaseHTTPRequestHandler):
 
     def answer(self, act: Callable[[], Object | None]) -> None:
         parts = urlsplit(self.path)
-        self.query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+        asked = parse_qs(parts.query, keep_blank_values=True)
+        self.query = {key: values[-1] for key, values in asked.items()}
         self.body = orjson.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"null")
         self.trouble: Trouble | None = None
         try:
@@ -418,6 +424,15 @@ class Calls(BaseHTTPRequestHandler):
         elif document is not None:  # a watch has answered already
             self.reply(code, document)
 
+    def says(self, parameter: str) -> bool:
+        return parameter in self.query and self.query[parameter].lower() not in NO
+
+    def number(self, parameter: str) -> int:
+        text = self.query.get(parameter) or "0"
+        if not re.fullmatch(r"-?\d+", text):
+            raise Refusal(400, "BadRequest", f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        return int(text)
+
     def call_of(self, path: str) -> tuple[Call, str]:
         match = PATH.fullmatch(path)
         if match is None or (match["group"] or CORE, match["plural"]) not in KINDS:
@@ -428,7 +443,7 @@ class Calls(BaseHTTPRequestHandler):
         self.namespace, self.name = match["namespace"] or "", match["name"] or ""
         verb = VERBS.get(self.command, "get")
         if verb == "get" and not self.name:
-            verb = "watch" if self.query.get("watch") in TRUE else "list"
+            verb = "watch" if self.says("watch") else "list"
         return Call(verb, self.plural, self.sub, self.namespace, self.name, self.query), group
 
     def authorize(self, call: Call, group: str) -> None:
@@ -475,7 +490,7 @@ class Calls(BaseHTTPRequestHandler):
         text = orjson.dumps(document)
         self.send_response(code)
         self.send_header("Content-Type", "application/json")
-        if code == 429:
+        if code in (429, 504):
             self.send_header("Retry-After", str(self.api.retry_after_seconds))
         if len(text) > COMPRESSED_FROM_BYTES and "gzip" in self.headers.get("Accept-Encoding", ""):
             text = gzip.compress(text, 1)
@@ -499,7 +514,7 @@ class Calls(BaseHTTPRequestHandler):
             )
         except BadSelector as error:
             raise Refusal(400, "BadRequest", str(error)) from None
-        return self.watch() if self.query.get("watch") in TRUE else self.page()
+        return self.watch() if self.says("watch") else self.page()
 
     def is_here(self, item: Object) -> bool:
         return self.namespace in ("", item["metadata"].get("namespace", ""))
@@ -518,8 +533,11 @@ class Calls(BaseHTTPRequestHandler):
                 version, start = untoken(self.query["continue"])
                 snapshot = self.api.store.snapshot_at(self.kind, version, start)
             else:
+                self.api.store.check_reached(int(self.query.get("resourceVersion") or 0))
                 snapshot = self.api.store.snapshot(self.kind)
-        limit = int(self.query.get("limit") or 0) or len(snapshot.items)
+        # "Any version will do" is answered from memory, and at once.
+        is_any = self.query.get("resourceVersion") == "0"
+        limit = len(snapshot.items) if is_any else self.number("limit") or len(snapshot.items)
         found: list[Object] = []
         metadata: Object = {"resourceVersion": str(snapshot.version)}
         last = len(snapshot.items)
@@ -546,6 +564,7 @@ class Calls(BaseHTTPRequestHandler):
         """Chunked events until the time is up, the client leaves, or the server does."""
         fault = Ending.CUT_WITHIN if self.fault is Fault.CUT_WITHIN else self.fault
         after = self.trouble.after if self.trouble and isinstance(fault, Ending) else None
+        self.check_watch()
         with self.api.watched(self.plural) as watching:
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
@@ -574,6 +593,21 @@ class Calls(BaseHTTPRequestHandler):
                 self.send_refusal(Refusal(410, "Expired", "The resourceVersion of the watch is too old."))
         self.wfile.write(b"0\r\n\r\n")
 
+    def check_watch(self) -> None:
+        version = self.query.get("resourceVersion") or "0"
+        if not version.isdigit():
+            reason = f'strconv.ParseUint: parsing "{version}": invalid syntax'
+            raise Refusal(500, "", f'resourceVersion: Invalid value: "{version}": {reason}')
+        matches = self.query.get("resourceVersionMatch") == "NotOlderThan"
+        if "sendInitialEvents" in self.query and not matches:
+            raise Refusal(
+                422,
+                "Invalid",
+                'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents'
+                " requires setting resourceVersionMatch to NotOlderThan",
+            )
+        self.number("timeoutSeconds")
+
     def send(self, event: Object) -> None:
         line = orjson.dumps(event) + b"\n"
         size = self.api.chunk_bytes or len(line)
@@ -600,16 +634,16 @@ class Calls(BaseHTTPRequestHandler):
     def events(self, watching: Watching) -> Iterator[Object]:
         """Ends when it is time, or when `watching` says how it ends."""
         store, api = self.api.store, self.api
-        asked = float(self.query.get("timeoutSeconds") or 0)
-        ends = time.monotonic() + min(asked or api.watch_seconds, api.watch_seconds)
-        wants_bookmarks = self.query.get("allowWatchBookmarks") in TRUE
+        seconds = min(self.number("timeoutSeconds") or api.watch_seconds, api.watch_seconds)
+        ends = time.monotonic() + seconds
+        wants_bookmarks = self.says("allowWatchBookmarks")
         since, initial = self.beginning()
         if initial is None:
             expired = Refusal(410, "Expired", f"too old resource version: {since} ({store.horizon})")
             yield {"type": "ERROR", "object": expired.body}
             return
         yield from ({"type": "ADDED", "object": item} for item in initial)
-        if self.query.get("sendInitialEvents") in TRUE and wants_bookmarks:
+        if self.says("sendInitialEvents") and wants_bookmarks:
             yield self.bookmark(since, {INITIAL_EVENTS_END: "true"})
         next_bookmark = time.monotonic() + api.bookmark_seconds
         while True:
@@ -641,8 +675,8 @@ class Calls(BaseHTTPRequestHandler):
         store = self.api.store
         given = self.query.get("resourceVersion", "")
         with store.changed:
-            wants_all = self.query.get("sendInitialEvents")
-            is_whole = wants_all in TRUE if wants_all is not None else given in ("", "0")
+            asks = "sendInitialEvents" in self.query
+            is_whole = self.says("sendInitialEvents") if asks else given in ("", "0")
             if is_whole:
                 items = store.snapshot(self.kind).items
                 return store.version, [one for one in items if self.is_here(one) and self.is_selected(one)]
@@ -671,7 +705,7 @@ class Calls(BaseHTTPRequestHandler):
         if annotations:
             metadata["annotations"] = annotations
         item = {"kind": self.kind, "apiVersion": api_version_of(self.kind), "metadata": metadata}
-        return {"type": "BOOKMARK", "object": item}
+        return {"type": "BOOKMARK", "object": item | EMPTY.get(self.kind, {})}
 
     # --- writing
 
@@ -688,19 +722,34 @@ class Calls(BaseHTTPRequestHandler):
             metadata |= {"namespace": self.namespace} if self.namespace else {}
             metadata |= {"uid": f"uid-{next(self.api._numbers)}", "creationTimestamp": rfc3339(now())}
             item = {**self.body, "kind": self.kind, "metadata": metadata}
+            if self.kind == "Pod":
+                item["status"] = {"phase": "Pending"}
             return store.write("ADDED", self.kind, item, api_version_of(self.kind))
 
     def bind(self) -> Object:
         """What assigning a pod asks: its uid, its version, and that it is neither bound nor going."""
-        pod = copy.deepcopy(self.api.store.read("Pod", self.namespace, self.name))
-        self.check_preconditions(pod, self.body["metadata"])
+        pod = self.api.store.read("Pod", self.namespace, self.name)
+        wanted = self.body["metadata"]
+        for name, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            found = pod["metadata"][name]
+            if wanted.get(name) and wanted[name] != found:
+                raise self.conflict(
+                    f"StorageError: invalid object, Code: 4,"
+                    f" Key: /registry/pods/{self.namespace}/{self.name},"
+                    f" ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {title} in precondition:"
+                    f" {wanted[name]}, {title} in object meta: {found}"
+                )
         if pod["metadata"].get("deletionTimestamp"):
-            raise Refusal(409, "Conflict", f"pod {self.name} is being deleted, cannot be assigned to a host")
-        if pod.setdefault("spec", {}).get("nodeName"):
-            raise Refusal(
-                409, "Conflict", f"pod {self.name} is already assigned to node {pod['spec']['nodeName']!r}"
-            )
-        pod["spec"]["nodeName"] = self.body["target"]["name"]
+            raise self.conflict(f"pod {self.name} is being deleted, cannot be assigned to a host")
+        if node := pod.get("spec", {}).get("nodeName"):
+            raise self.conflict(f'pod {self.name} is already assigned to node "{node}"')
+        told = {name: wanted[name] for name in ("annotations", "labels") if name in wanted}
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339(now())}
+        others = [
+            one for one in pod.get("status", {}).get("conditions", ()) if one["type"] != scheduled["type"]
+        ]
+        changes = {"metadata": told, "spec": {"nodeName": self.body["target"]["name"]}}
+        pod = merged(pod, changes | {"status": {"conditions": [*others, scheduled]}})
         self.api.store.write("MODIFIED", "Pod", pod)
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
@@ -710,39 +759,53 @@ class Calls(BaseHTTPRequestHandler):
             raise Refusal(415, "UnsupportedMediaType", "merge patches only")
         with store.changed:
             found = store.read(self.kind, self.namespace, self.name)
-            self.check_preconditions(found, self.body.get("metadata", {}))
-            changes = {"status": self.body.get("status")} if self.sub == "status" else self.body
+            self.check_patch(found, self.body.get("metadata", {}))
+            if self.sub == "status":  # labels and annotations go with it, a specification does not
+                changes = {key: self.body[key] for key in ("metadata", "status") if key in self.body}
+            else:
+                changes = {key: value for key, value in self.body.items() if key != "status"}
             changed = merged(found, changes)
-            if self.sub != "status":
-                changed.pop("status", None)
-                changed |= {"status": found["status"]} if "status" in found else {}
             if changed == found:
                 return found
             return store.write("MODIFIED", self.kind, changed)
 
-    def check_preconditions(self, found: Object, wanted: Object) -> None:
-        for name in ("uid", "resourceVersion"):
-            if wanted.get(name) and wanted[name] != found["metadata"][name]:
-                raise Refusal(
-                    409,
-                    "Conflict",
-                    f"precondition failed: {name} {wanted[name]} is not {found['metadata'][name]}",
-                )
+    def check_patch(self, found: Object, wanted: Object) -> None:
+        """The version is a precondition; the uid is something that never changes."""
+        version, uid = wanted.get("resourceVersion"), wanted.get("uid")
+        if version and version != found["metadata"]["resourceVersion"]:
+            raise self.conflict(
+                "the object has been modified; please apply your changes to the latest version and try again"
+            )
+        if uid and uid != found["metadata"]["uid"]:
+            raise Refusal(
+                422,
+                "Invalid",
+                f'{self.kind} "{self.name}" is invalid: metadata.uid: Invalid value: "{uid}":'
+                " field is immutable",
+            )
+
+    def conflict(self, why: str) -> Refusal:
+        resource = f"{self.plural}/{self.sub}" if self.sub else self.plural
+        return Refusal(409, "Conflict", f'Operation cannot be fulfilled on {resource} "{self.name}": {why}')
 
     def delete(self) -> Object:
-        """A pod that runs somewhere is first seen going, and stays until its node says that it is gone."""
+        """A pod is first seen going, even one that nothing waits for; and stays where its node has to say."""
         store = self.api.store
         with store.changed:
             item = store.read(self.kind, self.namespace, self.name)
-            self.check_preconditions(item, (self.body or {}).get("preconditions", {}))
+            for name, wanted in (self.body or {}).get("preconditions", {}).items():
+                if wanted != item["metadata"][name]:
+                    raise self.conflict(f"Precondition failed: {name} in precondition: {wanted}")
             grace = self.grace_of(item)
-            if not grace and not item["metadata"].get("finalizers"):
-                return store.write("DELETED", self.kind, item)
-            if item["metadata"].get("deletionTimestamp"):
+            known = item["metadata"].get("deletionGracePeriodSeconds")
+            stays = bool(grace or item["metadata"].get("finalizers"))
+            if stays and known is not None and known <= grace:
                 return item
-            going = {"deletionTimestamp": rfc3339(now() + timedelta(seconds=grace))}
-            going_pod = merged(item, {"metadata": {**going, "deletionGracePeriodSeconds": grace}})
-            return store.write("MODIFIED", self.kind, going_pod)
+            if stays or self.kind == "Pod":
+                end = rfc3339(now() + timedelta(seconds=grace))
+                going = {"deletionTimestamp": end, "deletionGracePeriodSeconds": grace}
+                item = store.write("MODIFIED", self.kind, merged(item, {"metadata": going}))
+            return item if stays else store.write("DELETED", self.kind, item)
 
     def grace_of(self, item: Object) -> int:
         spec = item.get("spec", {})

@@ -91,8 +91,7 @@ class Store:
         """The kind as it was at the version of a list that goes on at `start`."""
         if version < 0:  # the token of a 410: whatever is there now
             return self.snapshot(kind)
-        if version > self.version:
-            raise Refusal(500, "InternalError", "etcdserver: mvcc: required revision is a future revision")
+        self.check_reached(version)
         known = self._snapshots.get((kind, version))
         if known is None or version < self.horizon:
             raise Refusal(
@@ -105,6 +104,13 @@ class Store:
                 **{"continue": token(-1, start)},
             )
         return known
+
+    def check_reached(self, version: int) -> None:
+        """A list of the future is waited for, in vain; a watch from there is silent until it is reached."""
+        if version > self.version:
+            raise Refusal(
+                504, "Timeout", f"Timeout: Too large resource version: {version}, current: {self.version}"
+            )
 
     # --- the past
 

@@ -73,7 +73,7 @@ def test_a_watch_tells_what_happened_after_its_version_and_ends_with_a_bookmark(
     path = f"/api/v1/nodes?watch=True&allowWatchBookmarks=true&resourceVersion={since}"
     events = watched(api, path)
     assert [event["type"] for event in events] == ["MODIFIED", "DELETED", "BOOKMARK"]
-    assert set(events[-1]["object"]) == {"kind", "apiVersion", "metadata"}
+    assert {"kind", "apiVersion", "metadata"} <= set(events[-1]["object"])
     assert events[-1]["object"]["metadata"] == {"resourceVersion": str(api.store.version)}
 
 
@@ -99,13 +99,20 @@ def test_a_patch_that_changes_nothing_makes_no_version(api: ApiServer) -> None:
     assert api.store.version == version
 
 
-@pytest.mark.parametrize("precondition", [{"uid": "another"}, {"resourceVersion": "1"}])
-def test_a_precondition_that_does_not_hold_is_a_conflict(
-    api: ApiServer, precondition: dict[str, str]
+@pytest.mark.parametrize(
+    ("precondition", "status"),
+    [
+        ({"uid": "another"}, 422),
+        ({"resourceVersion": "1"}, 409),
+        ({"uid": "another", "resourceVersion": "1"}, 409),
+    ],
+)
+def test_a_precondition_that_does_not_hold_stops_a_patch(
+    api: ApiServer, precondition: dict[str, str], status: int
 ) -> None:
     api.create(watch.node("n1"))
     patch = {"metadata": {**precondition, "labels": {"a": "b"}}}
-    assert call(api, "/api/v1/nodes/n1", "PATCH", patch)[0] == 409
+    assert call(api, "/api/v1/nodes/n1", "PATCH", patch)[0] == status
     assert "labels" not in api.get("Node", "n1")["metadata"]
 
 
@@ -116,17 +123,79 @@ def test_the_status_is_a_resource_of_its_own(api: ApiServer) -> None:
     assert api.get("Pod", "p", "team-a")["status"]["phase"] == "Running"
     call(api, f"{path}/status", "PATCH", {"status": {"phase": "Failed"}, "metadata": {"labels": {"a": "c"}}})
     pod = api.get("Pod", "p", "team-a")
-    assert (pod["status"]["phase"], pod["metadata"]["labels"]) == ("Failed", {"a": "b"})
+    assert (pod["status"]["phase"], pod["metadata"]["labels"]) == ("Failed", {"a": "c"})
 
 
-def test_a_pod_with_grace_is_first_seen_going(api: ApiServer) -> None:
-    api.create(watch.pod("p"))
+@pytest.mark.parametrize(
+    ("node", "queries", "expected"),
+    [
+        ("n1", ["", "", "?gracePeriodSeconds=0"], ["MODIFIED", "MODIFIED", "DELETED"]),
+        ("n1", ["?gracePeriodSeconds=0"], ["MODIFIED", "DELETED"]),
+        ("", [""], ["MODIFIED", "DELETED"]),
+    ],
+)
+def test_a_pod_is_first_seen_going(
+    api: ApiServer, node: str, queries: list[str], expected: list[str]
+) -> None:
+    api.create(watch.pod("p", node=node))
     path = "/api/v1/namespaces/team-a/pods/p"
-    call(api, f"{path}?gracePeriodSeconds=30", "DELETE")
-    assert api.get("Pod", "p", "team-a")["metadata"]["deletionTimestamp"]
-    call(api, f"{path}?gracePeriodSeconds=0", "DELETE")
+    for query in queries:
+        call(api, path + query, "DELETE")
     assert call(api, path)[0] == 404
-    assert [change.type for change in api.store.log] == ["ADDED", "MODIFIED", "DELETED"]
+    assert [change.type for change in api.store.log] == ["ADDED", *expected]
+    assert api.store.log[1].item["metadata"]["deletionTimestamp"]
+
+
+def test_a_node_is_gone_at_once(api: ApiServer) -> None:
+    api.create(watch.node("n1"))
+    assert call(api, "/api/v1/nodes/n1", "DELETE")[0] == 200
+    assert [change.type for change in api.store.log] == ["ADDED", "DELETED"]
+
+
+def test_a_bound_pod_is_scheduled_and_tells_what_its_binding_told(api: ApiServer) -> None:
+    api.create(watch.pod("p", node=""))
+    binding = {"metadata": {"annotations": {"a": "b"}}, "target": {"name": "n1"}}
+    path = "/api/v1/namespaces/team-a/pods/p/binding"
+    assert call(api, path, "POST", binding)[0] == 201
+    pod = api.get("Pod", "p", "team-a")
+    assert (pod["spec"]["nodeName"], pod["metadata"]["annotations"]["a"]) == ("n1", "b")
+    assert [one["type"] for one in pod["status"]["conditions"]] == ["PodScheduled"]
+    assert call(api, path, "POST", binding)[0] == 409
+
+
+@pytest.mark.parametrize("said", ["true", "True", "1", "yes", "f", ""])
+def test_a_parameter_that_does_not_say_no_says_yes(api: ApiServer, said: str) -> None:
+    api.watch_seconds = 0
+    with urllib.request.urlopen(f"{api.url}/api/v1/nodes?watch={said}") as response:
+        assert response.headers["Transfer-Encoding"] == "chunked"
+    assert call(api, "/api/v1/nodes?watch=FALSE")[1]["kind"] == "NodeList"
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("limit=x", 400),
+        ("watch=1&timeoutSeconds=0.5", 400),
+        ("watch=1&resourceVersion=x", 500),
+        ("watch=1&sendInitialEvents=true", 422),
+        ("continue=x", 400),
+        ("resourceVersion=999999", 504),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(api: ApiServer, query: str, status: int) -> None:
+    assert call(api, f"/api/v1/nodes?{query}")[0] == status
+
+
+def test_a_list_of_any_version_is_no_page(api: ApiServer) -> None:
+    for name in ("n1", "n2"):
+        api.create(watch.node(name))
+    _, found = call(api, "/api/v1/nodes?limit=1&resourceVersion=0")
+    assert (len(found["items"]), "continue" in found["metadata"]) == (2, False)
+
+
+def test_a_watch_from_the_future_is_silent(api: ApiServer) -> None:
+    api.create(watch.node("n1"))
+    assert watched(api, f"/api/v1/nodes?watch=1&resourceVersion={api.store.version + 5}") == []
 
 
 @pytest.mark.parametrize("fault", set(Fault) - {Fault.CUT_WITHIN})
@@ -320,7 +389,7 @@ def test_a_restored_cluster_has_its_old_versions_and_cuts_its_watches(api: ApiSe
     _, again = call(api, "/api/v1/nodes")
     assert [item["metadata"]["name"] for item in again["items"]] == ["n1"]
     assert int(again["metadata"]["resourceVersion"]) < int(page["metadata"]["resourceVersion"])
-    assert call(api, f"/api/v1/nodes?continue={page['metadata']['continue']}")[0] == 500
+    assert call(api, f"/api/v1/nodes?continue={page['metadata']['continue']}")[0] == 504
 
 
 def test_a_hundred_thousand_pods_are_listed_while_they_change(api: ApiServer) -> None:
