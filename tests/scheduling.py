@@ -50,13 +50,8 @@ class World:
             self.hold(name)
         return manifest
 
-    def add_lease(self, name: str = "hami-scheduler", *, holder: str, seconds_ago: float = 0) -> None:
-        """The lease of a scheduler that renewed it so long ago, for 15 seconds."""
-        renewed = datetime.now(UTC) - timedelta(seconds=seconds_ago)
-        spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": f"{renewed:%FT%T.%fZ}"}
-        self.cluster.create(
-            {"kind": "Lease", "metadata": {"name": name, "namespace": "kube-system"}, "spec": spec}
-        )
+    def add_lease(self, *, holder: str, seconds_ago: float = 0) -> None:
+        self.cluster.create(lease(holder=holder, seconds_ago=seconds_ago))
 
     def hold(self, name: str = "p", node: str = "n1") -> reservations.Held:
         question = fits.question_of(manifests.pod_from_manifest(self.pod(name), config.vendors()))
@@ -133,6 +128,17 @@ def tell(*objects: dict[str, Any]) -> None:
     assert not receipt.rejected
     inbox.settle([event_id for _, event_id in receipt.stored], at=NOW)
     snapshots.declare_complete(at=NOW)
+
+
+def lease(*, holder: str, seconds_ago: float = 0) -> dict[str, Any]:
+    """HAMi's lease, as its scheduler renewed it so long ago, for 15 seconds."""
+    renewed = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": f"{renewed:%FT%T.%fZ}"}
+    return {
+        "kind": "Lease",
+        "metadata": {"name": "hami-scheduler", "namespace": "kube-system"},
+        "spec": spec,
+    }
 
 
 def seconds_ago(seconds: int, holder: str = "") -> str:
