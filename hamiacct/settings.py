@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
+from django.templatetags.static import static
 
 from hamiacct import environment
 
@@ -30,6 +31,7 @@ USE_I18N = False
 
 INSTALLED_APPS = [
     "unfold",
+    "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -59,6 +61,8 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        # Before those of the applications: the frame of every page of the admin is ours.
+        "DIRS": [BASE_DIR / "hamiacct" / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -90,6 +94,8 @@ DATABASES["default"] |= {
 
 # Bodies have limits of their own, per endpoint and with an answer of their own (docs/api.md).
 DATA_UPLOAD_MAX_MEMORY_SIZE = None
+# A list of the admin may be confirmed with every row of it chosen by hand.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 20_000
 
 # Views say what they need through api.endpoint; one that does not is closed to everybody.
 REST_FRAMEWORK = {
@@ -154,7 +160,37 @@ SILENCED_SYSTEM_CHECKS = [
     *(["security.W012", "security.W016"] if HAMIACCT.loopback_only else []),
 ]
 
-UNFOLD = {"SITE_TITLE": "hamiacct", "SITE_HEADER": "hamiacct"}
+UNFOLD = {
+    "SITE_TITLE": "hamiacct",
+    "SITE_HEADER": "hamiacct",
+    "SITE_SUBHEADER": "GPU accounts",
+    "SITE_SYMBOL": "memory",
+    "SITE_URL": None,
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda _: static("hamiacct/icon.svg")},
+    ],
+    "SHOW_VIEW_ON_SITE": False,
+    "DASHBOARD_CALLBACK": "hamiacct.admin.overview.dashboard",
+    "SIDEBAR": {"navigation": "hamiacct.admin.navigation.sections"},
+    "STYLES": [lambda _: static("hamiacct/admin.css")],
+    "SCRIPTS": [lambda _: static("hamiacct/admin.js")],
+    "BORDER_RADIUS": "6px",
+    "COLORS": {
+        "primary": {
+            "50": "#f0fdfa",
+            "100": "#ccfbf1",
+            "200": "#99f6e4",
+            "300": "#5eead4",
+            "400": "#2dd4bf",
+            "500": "#14b8a6",
+            "600": "#0f766e",
+            "700": "#115e59",
+            "800": "#134e4a",
+            "900": "#134040",
+            "950": "#042f2e",
+        }
+    },
+}
 
 LOGGING_CONFIG = "hamiacct.logs.configure"
 LOGGING = {"level": HAMIACCT.log_level}

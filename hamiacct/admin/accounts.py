@@ -1,0 +1,27 @@
+"""People who may sign in here, and groups of them: Django's own, in the looks of the rest."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin as PlainGroupAdmin
+from django.contrib.auth.admin import UserAdmin as PlainUserAdmin
+from django.contrib.auth.models import Group, User
+from unfold.admin import ModelAdmin
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+
+
+@admin.register(User)
+class UserAdmin(PlainUserAdmin, ModelAdmin):
+    """Who may sign in."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+
+
+@admin.register(Group)
+class GroupAdmin(PlainGroupAdmin, ModelAdmin):
+    """What several of them may do."""
