@@ -117,13 +117,12 @@ class Filter(Extended):
             return Response(simulated(args.nodes, fits.question_of(pod)))
         try:
             return Response(held(args, fits.question_of(pod)))
-        except (Conflict, Malformed) as fault:
-            verdict = Refusal.REFUSED if isinstance(fault, Conflict) else Refusal.ERROR
-            asking.keep(Question.FILTER, verdict, pod, message=fault.detail)
-            telling.tell(args.pod, [Happening(Reason.FILTERING_FAILED, fault.detail)])
-            raise
-        except Unavailable as fault:
-            telling.tell(args.pod, [Happening(Reason.FILTERING_FAILED, fault.detail)])
+        except (Conflict, Malformed, Unavailable) as fault:
+            if not isinstance(fault, Unavailable):
+                verdict = Refusal.REFUSED if isinstance(fault, Conflict) else Refusal.ERROR
+                asking.keep(Question.FILTER, verdict, pod, message=fault.detail)
+            if not isinstance(fault, Conflict):  # a pod that is bound or on its way has not failed
+                telling.tell(args.pod, [Happening(Reason.FILTERING_FAILED, fault.detail)])
             raise
 
     def failure(self, detail: str) -> wire.FilterResult:

@@ -38,14 +38,14 @@ def tell(pod: Manifest, happened: Iterable[Happening]) -> None:
     Nothing where the cluster is only read, or is none. `happened` is walked after the answer, too.
     """
     if settings.HAMIACCT.scheduler_mode:
-        afterwards.do(partial(_teller.put, pod, happened))
+        afterwards.do(partial(_put, pod, happened))
 
 
 class _Teller:
     """The Events that wait, and the thread that sends them, which begins with the first."""
 
-    def __init__(self) -> None:
-        self.waiting: queue.Queue[partial[None]] = queue.Queue(MAX_OUTSTANDING)
+    def __init__(self, at_most: int = MAX_OUTSTANDING) -> None:
+        self.waiting: queue.Queue[partial[None]] = queue.Queue(at_most)
         self._begin = threading.Lock()
         self._thread: threading.Thread | None = None
         self._told: OrderedDict[tuple[client.Client, str, Happening], float] = OrderedDict()
@@ -114,3 +114,7 @@ def _send(cluster: client.Client, event: Mapping[str, Any]) -> None:
 
 
 _teller = _Teller()
+
+
+def _put(pod: Manifest, happened: Iterable[Happening]) -> None:
+    _teller.put(pod, happened)
