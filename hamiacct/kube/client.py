@@ -12,6 +12,7 @@ that may have been made means.
     Throttled     too many calls (429), or a read answered by 503: when to come back is said
     Gone          the version or the continue token is too old (410, or an ERROR in a stream)
     Unreadable    a line of a stream that is no event; asking for it again brings it again
+    Silent        a stream that showed nothing for longer than a living one can
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from lightkube.core.exceptions import ConfigError
 from hamiacct.accounting.errors import Conflict, NotFound, Unavailable
 
 Manifest = dict[str, Any]
+
+IDENTITY = "kube-system"
 
 CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
@@ -88,6 +91,12 @@ class Unreadable(Unavailable):
     """A line of a stream is no event, or too long. It would come again, so only a new list helps."""
 
 
+class Silent(Unavailable):
+    """A stream showed nothing, not even a bookmark. Either nobody is there any more, or it was begun from a
+    version of the future, as every version is once a cluster was restored; only a list can tell.
+    """
+
+
 class Page(NamedTuple):
     """A page of a list. `version` is the list's, the same on each; `next_token` is "" on the last."""
 
@@ -117,6 +126,13 @@ class Client:
     def namespace(self, name: str) -> Manifest:
         """A Namespace as it is now."""
         return self._call("GET", f"/api/v1/namespaces/{_part(name)}")
+
+    def cluster_uid(self) -> str:
+        """The UID of kube-system, which lives as long as its cluster: by it one is told from another."""
+        uid = self.namespace(IDENTITY).get("metadata", {}).get("uid")
+        if not isinstance(uid, str) or not uid:
+            raise Unavailable(f"the namespace {IDENTITY} has no uid, so nobody knows which cluster this is")
+        return uid
 
     def page(
         self, kind: str, *, limit: int, token: str = "", field_selector: str = "", label_selector: str = ""
@@ -249,7 +265,7 @@ def _unavailable_where_lost(what: str) -> Iterator[None]:
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         raise Unavailable(f"the API server cannot be reached: {error or type(error).__name__}") from error
     except httpx2.ReadTimeout as error:
-        raise Unavailable(f"{what} showed nothing for {QUIET_SECONDS:.0f} s, not even a bookmark") from error
+        raise Silent(f"{what} showed nothing for {QUIET_SECONDS:.0f} s, not even a bookmark") from error
     except (httpx2.HTTPError, httpx2.StreamError) as error:
         raise Unavailable(f"{what} was cut: {error or type(error).__name__}") from error
     except ConfigError as error:

@@ -14,7 +14,7 @@ from typing import Any
 
 from hamiacct.accounting.errors import AccountingError, Unavailable
 from hamiacct.kube import stream
-from hamiacct.kube.client import Client, Gone, Manifest, Unreadable, is_version
+from hamiacct.kube.client import Client, Gone, Manifest, Silent, Unreadable, is_version
 
 PAGE_ITEMS = 500
 BATCH_EVENTS = 500
@@ -119,7 +119,7 @@ def _watched(
             if not has_heard:  # too old as soon as it was listed: a list at once would be so as well
                 yield Away(fault)
             return
-        except Unreadable as fault:
+        except (Unreadable, Silent) as fault:
             yield Away(fault)
             return
         except AccountingError as fault:

@@ -280,11 +280,11 @@ class Follower:
         if state is not before or (state is WatchState.WATCHING and detail != detail_before):
             level = logging.WARNING if state is WatchState.BACKING_OFF else logging.INFO
             log.log(level, "%s: %s%s", self._kind, state, f", {detail}" if detail else "")
+        if (state, detail) != self._said:
             self._noted_at = None
         self._said = state, detail
         now = time.monotonic()
-        has_news = version > 0 or state is not WatchState.WATCHING
-        if self._noted_at is not None and (now - self._noted_at < NOTE_SECONDS or not has_news):
+        if self._noted_at is not None and (now - self._noted_at < NOTE_SECONDS or not version):
             return
         try:
             watching.note(self._kind, state, detail=detail, version=version, at=timezone.now())

@@ -21,7 +21,7 @@ class Command(BaseCommand):
     help = (
         "Follow Pods, Nodes and ResourceQuotas of the cluster of HAMIACCT_KUBECONFIG, or of the one this "
         "runs in. It only reads. Of several at once one watches, the others stand by and take over "
-        "within 15 s. Ends on SIGTERM; with status 1 where the cluster is not the one these books are kept of."
+        "within 15 s. Ends on SIGTERM; with status 1 where these books are kept of another cluster."
     )
     requires_system_checks = []
 
