@@ -15,7 +15,7 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 log = structlog.get_logger("hamiacct.request")
 
-PROBES = ("/livez", "/readyz")
+PROBES = ("/livez", "/readyz", "/metrics")
 A_CALLERS_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 # The admin's scripts evaluate expressions in its pages; nothing else needs more than its own origin.
 POLICY = (
@@ -56,9 +56,9 @@ def request_log(get_response: GetResponse) -> GetResponse:
 
 
 def probes(get_response: GetResponse) -> GetResponse:
-    """Lets the two probes be asked under any name: a kubelet asks for the pod's address.
+    """Lets probes and scrapes be asked under any name: a kubelet and Prometheus ask for the pod's address.
 
-    Neither answer depends on the name.
+    No answer depends on the name.
     """
 
     def middleware(request: HttpRequest) -> HttpResponse:

@@ -15,8 +15,18 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from rest_framework.test import APIClient
 
 from hamiacct import metrics, models
-from hamiacct.accounting.words import Book, FindingCode, Kind, PodState, Role, WatchState
+from hamiacct.accounting.words import (
+    Book,
+    FindingCode,
+    Kind,
+    PodState,
+    Question,
+    Refusal,
+    Role,
+    WatchState,
+)
 from hamiacct.operations import audit, watching
+from tests.asking import asking
 
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).parents[2]
@@ -194,3 +204,39 @@ def test_the_watcher_is_told_by_kind(api: APIClient) -> None:
 
 def test_a_viewer_may(api_as: Callable[[Role], APIClient]) -> None:
     assert scrape(api_as(Role.VIEWER))
+
+
+def test_asked_under_any_name_as_prometheus_knows_a_pod_by_its_address(api: APIClient) -> None:
+    assert api.get("/metrics", HTTP_HOST="10.0.0.7:8000").status_code == 200
+    assert api.get("/api/v1/pods", HTTP_HOST="10.0.0.7:8000").status_code == 400
+
+
+def test_what_was_answered_is_counted_by_route_and_verdict(api: APIClient, settings: Any) -> None:
+    def counted(name: str, **labels: str) -> float:
+        return sum(of(samples(scrape(api)), name, **labels))
+
+    settings.HAMIACCT = replace(settings.HAMIACCT, trust_events=True)
+    fill(1)
+    name = "hamiacct_decisions_total"
+    before = {
+        verdict: counted(name, question="fit", verdict=verdict) for verdict in ("allowed", "no-fit", "error")
+    }
+    reason = counted(name, question="fit", reason="CardInsufficientMemory")
+    unknown = counted("hamiacct_http_requests_total", route="", status="404")
+    assert api.post("/api/v1/fit", {"pod": asking("a", gpumem=1)}, format="json").json()["fits"]
+    assert not api.post("/api/v1/fit", {"pod": asking("b", gpumem=50_000)}, format="json").json()["fits"]
+    assert api.post("/api/v1/fit", {"pod": "none"}, format="json").status_code == 400
+    assert api.get("/no/such/path").status_code == 404
+    assert counted(name, question="fit", verdict="allowed") == before["allowed"] + 1
+    assert counted(name, question="fit", verdict="no-fit") == before["no-fit"] + 1
+    assert counted(name, question="fit", verdict="error") == before["error"]
+    assert counted(name, question="fit", reason="CardInsufficientMemory") == reason + 1
+    assert counted("hamiacct_http_requests_total", route="", status="404") == unknown + 1
+
+
+def test_a_reason_that_is_on_no_list_is_another() -> None:
+    with metrics.decision(Question.FIT) as decision:
+        metrics.refuse(Refusal.NO_FIT, {"made up by the caller": ["n1"]})
+        assert decision.reason == metrics.OTHER
+        metrics.refuse(Refusal.NO_FIT, {"CardNotHealth": ["n1"], "NumaNotFit": ["n1", "n2"]})
+        assert decision.reason == "NumaNotFit"
