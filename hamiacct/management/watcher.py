@@ -36,8 +36,6 @@ STANDBY_SECONDS = 1.0
 MARGIN_SECONDS = 1.0
 """How long before the lease runs out nothing more is applied under it."""
 FAREWELL_SECONDS = 1.0
-IDENTITY = "kube-system"
-"""The namespace whose UID tells one cluster from another: it lives as long as the cluster does."""
 
 
 class Signals:
@@ -76,11 +74,7 @@ class Cluster:
         if found is None:
             raise Unavailable("there is no kubeconfig, and this is not a pod of a cluster")
         if found is not self._seen:
-            uid = found.namespace(IDENTITY).get("metadata", {}).get("uid")
-            if not isinstance(uid, str) or not uid:
-                raise Unavailable(
-                    f"the namespace {IDENTITY} has no uid, so nobody knows which cluster this is"
-                )
+            uid = found.cluster_uid()
             try:
                 watching.see_cluster(uid, at=timezone.now())
             except Error as fault:
