@@ -104,7 +104,7 @@ def may_differ(vendor: Vendor) -> bool:
 
 
 def _held(kind: ContainerClass, rows: Iterable[Row], node: str, vendor: str) -> Held:
-    """The rows of one container: of an init the largest of those on one device, else their sum (G-3)."""
+    """The rows of one container: of an init the largest of those on one device (S4.3), else their sum."""
     amounts: dict[DeviceKey, Amount] = {}
     for row in rows:
         key = DeviceKey(node, device_uuid(row.uuid), vendor)
@@ -117,7 +117,7 @@ def _held(kind: ContainerClass, rows: Iterable[Row], node: str, vendor: str) -> 
 
 
 def _in_our_units(held: Held, vendor: Vendor) -> Held:
-    """A number that was made of masks as how many cores it takes (G-33); every other as it is."""
+    """A number that was made of masks as how many cores it takes; every other as it is."""
     if vendor.cores_kind is not CoresKind.SET:
         return held
     return Usage({key: replace(held[key], cores=held[key].cores.bit_count()) for key in held})

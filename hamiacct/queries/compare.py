@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery
@@ -67,6 +67,11 @@ class Share:
         return _above_nothing(self.right.minus(self._least))
 
     @property
+    def lacks_slots_alone(self) -> bool:
+        """Whether HAMi's memory and cores are enough for it."""
+        return self.short == Amount(slots=self.short.slots)
+
+    @property
     def over(self) -> Amount:
         """What HAMi counts too much of it, by its formula or by what it says; never below nothing."""
         return _above_nothing(self._most.minus(self.right))
@@ -82,9 +87,20 @@ class Share:
         return replace(self.hami, memory_mib=max(self.hami.memory_mib, reported))
 
 
+class Holder(NamedTuple):
+    """A pod that holds something of a card."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A card, and the pods behind its difference. Of one that is not registered no total is known."""
+    """A card, and the pods behind its difference. Of one that is not registered no total is known.
+
+    `holders` are all the pods on it where it holds more than it has; of other cards they are not read.
+    """
 
     node: str
     uuid: str
@@ -96,6 +112,7 @@ class Card:
     reported_mib: int | None
     right: Amount
     shares: tuple[Share, ...]
+    holders: tuple[Holder, ...] = ()
 
     @property
     def over_by(self) -> Amount:
@@ -175,7 +192,17 @@ class Comparison:
     @property
     def short(self) -> Sum:
         """How many pods are counted short, and by how much."""
-        return Sum(_pods(self.under_counted), _total(share.short for share in self.under_counted))
+        return sum_short(self.under_counted)
+
+    @property
+    def short_of_slots_alone(self) -> tuple[Share, ...]:
+        """Those that differ in slots and in nothing else: neither short of room nor holding any back."""
+        return tuple(one for one in self.under_counted if one.lacks_slots_alone and one.over.is_nothing)
+
+    @property
+    def short_of_room(self) -> tuple[Share, ...]:
+        """Those that lack memory or cores: what is promised twice."""
+        return tuple(share for share in self.under_counted if not share.lacks_slots_alone)
 
     @property
     def over(self) -> Sum:
@@ -223,12 +250,12 @@ def compare(
     namespace: str = "",
     everything: bool = False,
 ) -> Comparison:
-    """The comparison; five queries at most, whatever the number of pods.
+    """The comparison; six queries at most, whatever the number of pods.
 
     `node` and `namespace` leave out what does not concern them; the sums of what is shown stay whole.
     Cards and namespaces without a difference are left out unless `everything` is asked for.
     """
-    devices = {CardName(row.node, row.uuid): row for row in models.Device.objects.only(*SHOWN_OF_A_DEVICE)}
+    devices = _devices()
     found = _read_pods(formula, reported, devices)
 
     def is_asked_for(one: Share | Gone) -> bool:
@@ -253,7 +280,7 @@ def compare(
         formula,
         len(devices),
         CHARGED.count(),
-        tuple(sorted(cards, key=_worst_card)),
+        _with_holders(sorted(cards, key=_worst_card)),
         tuple(sorted(namespaces, key=_worst_namespace)),
         _largest(shares, lambda share: share.short),
         _largest(shares, lambda share: share.over),
@@ -261,21 +288,31 @@ def compare(
     )
 
 
-SHOWN_OF_A_DEVICE = (
-    "node",
-    "uuid",
-    "vendor",
-    "index",
-    "registered",
-    "slots_total",
-    "memory_mib_total",
-    "cores_total",
-    "slots_used",
-    "memory_mib_used",
-    "cores_used",
-)
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """What is read of a device's row."""
 
-Devices = Mapping[CardName, models.Device]
+    node: str
+    uuid: str
+    vendor: str
+    index: int
+    registered: bool
+    slots_total: int
+    memory_mib_total: int
+    cores_total: int
+    slots_used: int
+    memory_mib_used: int
+    cores_used: int
+
+
+Devices = Mapping[CardName, _Device]
+
+
+def _devices() -> dict[CardName, _Device]:
+    """Every device of the books; one query."""
+    columns = [column.name for column in fields(_Device)]
+    every_device = (_Device(*row) for row in models.Device.objects.values_list(*columns))
+    return {CardName(row.node, row.uuid): row for row in every_device}
 
 
 def _above_nothing(amount: Amount) -> Amount:
@@ -287,6 +324,12 @@ def _total(amounts: Iterable[Amount]) -> Amount:
     for amount in amounts:
         total = total.plus(amount)
     return total
+
+
+def sum_short(shares: Iterable[Share]) -> Sum:
+    """How many pods these are, and what they are counted short by."""
+    shares = tuple(shares)
+    return Sum(_pods(shares), _total(share.short for share in shares))
 
 
 def _pods(shares: Iterable[Share]) -> int:
@@ -421,6 +464,23 @@ def _cards(devices: Devices, found: _Found, reported: Reported | None) -> Iterat
             right,
             shares,
         )
+
+
+def _with_holders(cards: Iterable[Card]) -> tuple[Card, ...]:
+    """The cards; those that hold more than they have with all their pods. One query, or none."""
+    cards = tuple(cards)
+    over = [(card.node, card.uuid) for card in cards if not card.over_by.is_nothing]
+    if not over:
+        return cards
+    holders: dict[tuple[str, str], list[Holder]] = defaultdict(list)
+    entries = models.UsageEntry.objects.filter(
+        device__in=among(models.Device.objects.order_by(), ("node", "uuid"), over)
+    )
+    for node, device, *pod in entries.values_list(
+        "device__node", "device__uuid", "pod_id", "pod__namespace", "pod__name"
+    ).order_by("pod__namespace", "pod__name", "pod_id"):
+        holders[node, device].append(Holder(*pod))
+    return tuple(replace(card, holders=tuple(holders[card.node, card.uuid])) for card in cards)
 
 
 def _namespaces(found: _Found, reported: Reported | None) -> Iterator[Namespace]:

@@ -158,7 +158,7 @@ def test_groups_of_the_old_layout_are_read_by_position() -> None:
 
 
 def test_masks_are_added_as_numbers_and_shown_as_cores() -> None:
-    """G-33: the larger of the masks 1 and 2 is 2, so that one of two cores looks free."""
+    """The larger of the masks 1 and 2 is 2, so that one of two cores looks free."""
     containers = (Container(0, "i", INIT), Container(1, "a", APP))
     text = Allocation("AWSNeuron", "n1", ((Row("d0", "", 0, 2),), (Row("d0", "", 0, 1),)))
     assert may_differ(BY_KEY["AWSNeuron"])
@@ -170,7 +170,7 @@ def test_masks_are_added_as_numbers_and_shown_as_cores() -> None:
 
 
 def test_a_row_is_one_slot_whatever_its_size() -> None:
-    """G-21: Enflame's profiles of several slots."""
+    """Enflame's profiles may have several slots."""
     text = Allocation("Enflame", "n1", ((Row("d0", "", 1024, 50),),), slots_per_row=3)
     held = booked((Container(0, "a", APP),), {"Enflame": text}, BY_KEY, Formula.V2_10, inits_released=False)
     assert may_differ(BY_KEY["Enflame"])

@@ -242,7 +242,7 @@ def test_what_hami_holds_for_pods_that_are_gone(send: Send, _cluster: None) -> N
 
 
 def test_a_namespace_that_hami_alone_holds_something_for(_cluster: None) -> None:
-    """G-10: a deletion without the annotation leaves the quota used."""
+    """HAMi#2968: a deletion without the annotation leaves the quota used."""
     found = compare.compare(
         Formula.PR_2723,
         said({"team-a/short@GPU-a": 20480, "b/peak@GPU-a": 3072, "team-a/plain@GPU-b": 4096}, None, gone=300),
@@ -260,11 +260,37 @@ def test_the_number_of_queries_is_constant(send: Send, _cluster: None) -> None:
             compare.compare(Formula.V2_10, ghost)
         return len(captured)
 
+    def more_pods(first: int) -> None:
+        named = {f"p{number}": f"n{number}" for number in range(first, first + 20)}
+        send(*(say_manifest("sidecar 10", "app 10", name=p, uid=p, namespace=n) for p, n in named.items()))
+
+    more_pods(0)  # now the card is over its slots, too
     before = queries()
+    more_pods(20)
+    assert queries() == before == 6
+
+
+def test_a_pod_that_differs_in_slots_alone_is_told_apart(send: Send) -> None:
+    """Its memory and cores are the larger of the two terms already."""
     send(
-        *(
-            say_manifest("sidecar 10", "app 10", name=f"p{i}", uid=f"u{i}", namespace=f"n{i}")
-            for i in range(20)
-        )
+        watch.node("n1", watch.card("GPU-a")),
+        say_manifest("sidecar 0 0, running", "app 1000 10", name="slim", uid="u-slim"),
+        say_manifest("sidecar 500, running", "app 1000", name="wide", uid="u-wide"),
     )
-    assert queries() == before <= 5
+    found = compare.compare(Formula.V2_10)
+    assert names(found.under_counted) == ["team-a/wide", "team-a/slim"]
+    assert names(found.short_of_room) == ["team-a/wide"]
+    assert names(found.short_of_slots_alone) == ["team-a/slim"]
+
+
+def test_a_card_over_its_total_names_everybody_on_it(send: Send) -> None:
+    send(
+        watch.node("n1", watch.card("GPU-a", memory=1000), watch.card("GPU-b")),
+        say_manifest("app 700", name="one", uid="u-one"),
+        say_manifest("app 700 + 5 on GPU-b", name="two", uid="u-two", namespace="b"),
+    )
+    cards = compare.compare(Formula.V2_10, everything=True).cards
+    assert [(card.uuid, [holder.name for holder in card.holders]) for card in cards] == [
+        ("GPU-a", ["two", "one"]),
+        ("GPU-b", []),
+    ]
