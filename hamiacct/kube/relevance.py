@@ -61,6 +61,8 @@ def digest(kind: str, manifest: object, vendors: Sequence[Vendor]) -> bytes:
     kept = manifests.keep(kind, manifest, vendors)
     metadata = kept.get("metadata")
     if isinstance(metadata, dict):
-        kept["metadata"] = {name: value for name, value in metadata.items() if name != "resourceVersion"}
+        # Labels of which none is ours are like no labels.
+        told = {name: value for name, value in metadata.items() if value or value == 0}
+        kept["metadata"] = {name: value for name, value in told.items() if name != "resourceVersion"}
     text = orjson.dumps(kept, option=orjson.OPT_SORT_KEYS)
     return blake2b(text, digest_size=DIGEST_BYTES).digest()

@@ -109,9 +109,10 @@ def _watched(
     """Watches from the last version, again after each end, until only a list helps, or one is due."""
     has_heard = False
     while not is_due():
+        is_short = True
         try:
             for news in _stream(connect(), kind, version, watch_seconds()):
-                version, has_heard = max(version, news.version), True
+                version, has_heard, is_short = max(version, news.version), True, False
                 yield news
                 if is_due():
                     return
@@ -125,7 +126,7 @@ def _watched(
         except AccountingError as fault:
             yield Away(fault)
         else:
-            if not has_heard:
+            if is_short:
                 yield Away(Unavailable("the watch ended as soon as it began"))
 
 
