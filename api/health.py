@@ -11,11 +11,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from api import errors, problems
+from api import errors, fields, problems
 from api.cluster import BacklogSerializer
 from api.endpoint import Endpoint
 from api.parameters import Parameter
-from hamiacct.queries import health, inbox
+from hamiacct.accounting.words import Kind, WatchState
+from hamiacct.queries import health, inbox, watching
 
 
 class OpenEndpoint(Endpoint):
@@ -45,6 +46,27 @@ class BrokerSerializer(serializers.Serializer[Any]):
     ok = serializers.BooleanField(allow_null=True)
 
 
+class WatchSerializer(serializers.Serializer[Any]):
+    """What the watcher does about one kind. `version` is the last one heard of, 0 before the first."""
+
+    kind = fields.word(Kind)
+    state = fields.word(WatchState)
+    detail = serializers.CharField(allow_blank=True)
+    since = serializers.DateTimeField()
+    version = serializers.IntegerField()
+    heard_at = serializers.DateTimeField(allow_null=True)
+
+
+class WatcherSerializer(serializers.Serializer[Any]):
+    """Who watches the cluster, since when, and whether he still does; "" where he gave up."""
+
+    holder = serializers.CharField(allow_blank=True)
+    since = serializers.DateTimeField(allow_null=True)
+    alive = serializers.BooleanField()
+    cluster_uid = serializers.CharField(allow_blank=True)
+    watches = WatchSerializer(many=True)
+
+
 class ChecksSerializer(serializers.Serializer[Any]):
     """What was looked at. The database alone decides; the rest is shown, null where it cannot be read."""
 
@@ -52,6 +74,7 @@ class ChecksSerializer(serializers.Serializer[Any]):
     broker = BrokerSerializer()
     inbox = BacklogSerializer(allow_null=True)
     complete = serializers.BooleanField(allow_null=True)
+    watcher = WatcherSerializer(allow_null=True, help_text="null where none has ever run.")
 
 
 class ReadySerializer(serializers.Serializer[Any]):
@@ -107,9 +130,33 @@ def _database() -> dict[str, Any]:
 
 def _books(database: dict[str, Any]) -> dict[str, Any]:
     if not database["ok"]:
-        return {"inbox": None, "complete": None}
-    backlog = inbox.backlog(timezone.now())
+        return {"inbox": None, "complete": None, "watcher": None}
+    now = timezone.now()
+    backlog = inbox.backlog(now)
     return {
         "inbox": {"waiting": backlog.waiting, "lag_seconds": backlog.lag_seconds},
         "complete": inbox.is_complete(),
+        "watcher": _watcher_shape(watching.watcher(now)),
+    }
+
+
+def _watcher_shape(watcher: watching.Watcher | None) -> dict[str, Any] | None:
+    if watcher is None:
+        return None
+    return {
+        "holder": watcher.holder,
+        "since": watcher.since,
+        "alive": watcher.is_alive,
+        "cluster_uid": watcher.cluster_uid,
+        "watches": [
+            {
+                "kind": one.kind,
+                "state": one.state,
+                "detail": one.detail,
+                "since": one.since,
+                "version": one.version,
+                "heard_at": one.heard_at,
+            }
+            for one in watcher.watches
+        ],
     }

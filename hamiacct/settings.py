@@ -126,6 +126,7 @@ SPECTACULAR_SETTINGS = {
         "SubjectKind": "hamiacct.accounting.words.SubjectKind",
         "Kind": "hamiacct.accounting.words.Kind",
         "EventType": "hamiacct.accounting.words.EventType",
+        "WatchState": "hamiacct.accounting.words.WatchState",
         "ReservationState": "hamiacct.accounting.words.ReservationState",
         "Question": "hamiacct.accounting.words.Question",
         "Refusal": "hamiacct.accounting.words.Refusal",

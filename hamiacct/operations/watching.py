@@ -14,7 +14,7 @@ from datetime import datetime
 from django.db import connection, transaction
 
 from hamiacct import models
-from hamiacct.accounting.errors import AnotherCluster, LeaseLost
+from hamiacct.accounting.errors import AnotherCluster, Conflict, LeaseLost
 from hamiacct.accounting.words import Kind, WatchState
 from hamiacct.operations import locks, streams
 
@@ -79,17 +79,29 @@ def adopt_cluster(uid: str, *, at: datetime) -> None:
     """The books are this cluster's from now on: its versions have nothing to do with the old ones.
 
     New histories begin, so that its lists win over whatever the books hold; until they have been applied
-    the books are not complete (decision 25).
+    the books are not complete (decision 25). Conflict while a watcher follows the cluster it was.
     """
     with transaction.atomic():
         locks.be_patient()
         for kind in sorted(Kind):
             locks.close_stream(kind)
             streams.begin_history(kind)
+        _check_nobody_watches()
         models.Feed.objects.update(listed_at=None, declared_complete_at=None)
         models.Watch.objects.update(version=0)
         models.Cluster.objects.update_or_create(id=1, defaults={"uid": uid, "since": at})
     log.warning("these books are kept of the cluster %s from now on", uid)
+
+
+def _check_nobody_watches() -> None:
+    """Whoever holds the lease has seen the cluster that it was, and would go on telling of that one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT holder FROM hamiacct_watchlease"
+            " WHERE holder <> '' AND expires_at > clock_timestamp() FOR UPDATE"
+        )
+        if found := cursor.fetchone():
+            raise Conflict(f"{found[0]} watches the cluster that these books are kept of; stop it first")
 
 
 def note(kind: Kind, state: WatchState, *, detail: str = "", version: int = 0, at: datetime) -> None:

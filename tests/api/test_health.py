@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from django.db import OperationalError, connection
 from rest_framework.test import APIClient
 
 from api import problems
+from hamiacct.accounting.words import Kind, WatchState
+from hamiacct.operations import watching
 
 anybody = APIClient()
 
@@ -33,6 +36,7 @@ def test_verbose_shows_what_was_looked_at() -> None:
             "broker": {"ok": None},
             "inbox": {"waiting": 0, "lag_seconds": 0},
             "complete": False,
+            "watcher": None,
         },
     }
 
@@ -74,3 +78,41 @@ def test_a_broker_that_does_not_answer_is_shown_and_does_not_decide(settings: An
     response = anybody.get("/readyz?verbose")
     assert response.status_code == 200
     assert response.json()["checks"]["broker"] == {"ok": False}
+
+
+@pytest.mark.django_db
+def test_verbose_shows_the_watcher() -> None:
+    """Who, since when, of which cluster, and how far each kind has come."""
+    start, later = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+    watching.take_lease("w1", at=start)
+    watching.see_cluster("uid-1", at=start)
+    watching.note(Kind.POD, WatchState.WATCHING, version=7, at=start)
+    watching.note(Kind.NODE, WatchState.LISTING, at=start)
+    watching.note(Kind.NODE, WatchState.BACKING_OFF, detail="429", at=later)
+    assert anybody.get("/readyz?verbose").json()["checks"]["watcher"] == {
+        "holder": "w1",
+        "since": "2026-01-01T00:00:00Z",
+        "alive": True,
+        "cluster_uid": "uid-1",
+        "watches": [
+            {
+                "kind": "Node",
+                "state": "backing-off",
+                "detail": "429",
+                "since": "2026-01-01T00:01:00Z",
+                "version": 0,
+                "heard_at": None,
+            },
+            {
+                "kind": "Pod",
+                "state": "watching",
+                "detail": "",
+                "since": "2026-01-01T00:00:00Z",
+                "version": 7,
+                "heard_at": "2026-01-01T00:00:00Z",
+            },
+        ],
+    }
+    watching.give_up_lease("w1")
+    gone = anybody.get("/readyz?verbose").json()["checks"]["watcher"]
+    assert (gone["holder"], gone["since"], gone["alive"]) == ("", None, False)
