@@ -1,19 +1,23 @@
-"""Every path, every role, and nobody."""
+"""Every path of the service, every role, every method, and those who are nobody."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import URLResolver
+from django.urls.resolvers import RoutePattern
 from rest_framework.test import APIClient
 
-from api import urls
 from hamiacct import models
+from hamiacct import urls as site
 from hamiacct.accounting.words import Role
 from hamiacct.operations import tokens
+from tests import watch
 from tests.conftest import client_with
 
 pytestmark = pytest.mark.django_db
@@ -44,6 +48,7 @@ MAY_CALL: dict[tuple[str, str], set[Role] | None] = {
     ("GET", "api/v1/decisions"): {V, S, O},
     ("GET", "api/v1/ledger"): {V, S, O},
     ("GET", "api/v1/audit"): {V, S, O},
+    ("GET", "api/v1/compare"): {V, S, O},
     ("POST", "api/v1/audit/repair"): {O},
     ("POST", "api/v1/explain"): {V, S, O},
     ("POST", "api/v1/quota/check"): {S, O},
@@ -63,48 +68,164 @@ MAY_CALL: dict[tuple[str, str], set[Role] | None] = {
 }
 
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+# Methods that no view has are asked by some.
+RARE_METHODS, THEIR_CALLERS = ("HEAD", "PUT", "PATCH", "OPTIONS"), ("nobody", "viewer", "operator")
+NEVER_VALID = ("nobody", "an unknown token", "a revoked token", "an expired token", "a session")
+PASSWORDLESS_ADMIN = ("admin/login/", "admin/logout/")
+
+
+def routes(patterns: Iterable[Any] = site.urlpatterns, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every path of the whole service, with a word in the place of each of its parameters; and its view."""
+    for pattern in patterns:
+        path = before + plain(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from routes(pattern.url_patterns, path)
+        else:
+            yield path, pattern.callback
+
+
+def plain(pattern: Any) -> str:
+    """The path of a pattern; a parameter is its own name, or a number where only numbers will do."""
+    if isinstance(pattern, RoutePattern):
+        numbered = re.sub(r"<int:\w+>", "1", str(pattern))
+        return re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", numbered)
+    text = re.sub(r"\(\?P<url>\.\*\)", "{url}", str(pattern)).removeprefix("^").removesuffix("$")
+    return re.sub(r"\(\?P<\w+>([\w|]+)\)", lambda found: found[1].partition("|")[0], text)
+
+
 def calls() -> Iterator[tuple[str, str]]:
-    """Every method of every path."""
-    for pattern in urls.urlpatterns:
-        view = pattern.callback.view_class
-        path = re.sub(r"<\w+:(\w+)>", r"{\1}", pattern.pattern._route)
-        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
-            if hasattr(view, method.lower()) and method.lower() in view.http_method_names:
+    """Every method of every path but the admin's."""
+    for path, callback in routes():
+        if path.startswith("admin/"):
+            continue
+        view = callback.view_class
+        for method in METHODS:
+            if (
+                method != "HEAD"
+                and hasattr(view, method.lower())
+                and method.lower() in view.http_method_names
+            ):
                 yield method, path
+
+
+PATHS = sorted({path for _, path in MAY_CALL})
+ADMIN_PATHS = sorted({path for path, _ in routes() if path.startswith("admin/")})
 
 
 def test_the_table_names_every_call() -> None:
     assert sorted(calls()) == sorted(MAY_CALL)
 
 
-def called(client: APIClient, method: str, path: str) -> Any:
-    return getattr(client, method.lower())("/" + path.replace("{", "").replace("}", ""))
+def called(client: Client, method: str, path: str) -> Any:
+    return client.generic(method, "/" + path.replace("{", "").replace("}", ""))
 
 
-@pytest.mark.parametrize(("method", "path"), MAY_CALL)
-def test_nobody_is_told_to_bring_a_token(method: str, path: str) -> None:
-    response = called(APIClient(), method, path)
-    if MAY_CALL[method, path] is ANYBODY:
-        assert response.status_code in (200, 404)
-    else:
-        assert response.status_code == 401
-        assert response.headers["WWW-Authenticate"].startswith("Bearer")
-        assert response.json()["type"] == "/problems/unauthenticated"
+@pytest.fixture
+def callers() -> dict[str, Client]:
+    """Everybody who may try."""
+    now = datetime.now(UTC)
+    yesterday = now - timedelta(days=1)
+    revoked = tokens.create("revoked", Role.OPERATOR, at=now)
+    tokens.revoke("revoked", at=now)
+    expired = tokens.create("expired", Role.OPERATOR, at=yesterday, expires_at=yesterday + timedelta(hours=1))
+    session = APIClient()
+    session.force_login(User.objects.create(username="root", is_staff=True, is_superuser=True))
+    return {
+        "nobody": APIClient(),
+        "an unknown token": client_with("unheard-of"),
+        "a revoked token": client_with(revoked),
+        "an expired token": client_with(expired),
+        "a session": session,
+        **{role.value: client_with(tokens.create(role.value, role, at=now)) for role in Role},
+    }
 
 
-@pytest.mark.parametrize("role", Role)
-@pytest.mark.parametrize(("method", "path"), MAY_CALL)
-def test_a_role_may_call_what_the_table_says(
-    method: str, path: str, role: Role, api_as: Callable[[Role], APIClient]
-) -> None:
-    response = called(api_as(role), method, path)
-    allowed = MAY_CALL[method, path]
-    if allowed is ANYBODY or role in allowed:
-        assert response.status_code < 500
-        assert response.status_code not in (401, 403)
-    else:
-        assert response.status_code == 403
-        assert response.json()["type"] == "/problems/forbidden"
+@pytest.fixture
+def objects(api: APIClient) -> None:
+    """What the paths of objects name is there, so that no 404 stands in for a refusal."""
+    for made in (watch.node("node", watch.card("uuid")), watch.pod("x", "uuid 1 0", node="node", uid="uid")):
+        assert api.post("/api/v1/events", watch.events(made)).status_code == 200
+    api.post("/api/v1/snapshots?complete=1")
+    limits = {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "100"}}
+    held = {
+        "kind": "Pod",
+        "metadata": {"name": "y", "namespace": "namespace", "uid": "pod_uid"},
+        "spec": {"containers": [{"name": "main", "resources": limits}]},
+    }
+    assert api.post("/api/v1/reservations", {"pod": held}).status_code == 201
+
+
+def expected(path: str, method: str, caller: str) -> set[int] | None:
+    """The statuses that a call may be answered with; None: any, but those that turn somebody away."""
+    asked = "GET" if method == "HEAD" else method
+    is_open = ("GET", path) in MAY_CALL and MAY_CALL["GET", path] is ANYBODY
+    session_reads = caller == "a session" and path in ("api/v1/docs", "api/v1/schema")
+    if not is_open and caller in NEVER_VALID and not session_reads:
+        return {401}
+    if (asked, path) not in MAY_CALL:
+        return {405}
+    allowed = MAY_CALL[asked, path]
+    if allowed is ANYBODY or session_reads or Role(caller) in allowed:
+        return None
+    return {403}
+
+
+def fault(response: Any, method: str, statuses: set[int] | None) -> str:
+    """What is wrong with an answer; "" where nothing is."""
+    status = response.status_code
+    if statuses is None:
+        return "" if status < 500 and status not in (401, 403, 405) else f"{status}"
+    if status not in statuses:
+        return f"{status} instead of {statuses}"
+    types = {401: "unauthenticated", 403: "forbidden", 405: "method-not-allowed"}
+    if method != "HEAD" and response.json()["type"] != f"/problems/{types[status]}":
+        return response.content.decode()
+    return "" if status != 401 or "Bearer" in response.headers["WWW-Authenticate"] else "no challenge"
+
+
+def test_everybody_on_every_path_with_every_method(callers: dict[str, Client], objects: None) -> None:
+    faults = [
+        (caller, method, path, found)
+        for path in PATHS
+        for caller, client in callers.items()
+        for method in METHODS
+        if method not in RARE_METHODS or caller in THEIR_CALLERS
+        if (found := fault(called(client, method, path), method, expected(path, method, caller)))
+    ]
+    assert faults == []
+
+
+def test_the_admin_has_pages_of_objects() -> None:
+    assert any("{object_id}/change/" in path for path in ADMIN_PATHS)
+    assert len(ADMIN_PATHS) > 20
+
+
+def test_the_admin_shows_its_login_page_to_whoever_is_not_of_the_staff(callers: dict[str, Client]) -> None:
+    stranger, former = APIClient(), APIClient()
+    stranger.force_login(User.objects.create(username="stranger"))
+    former.force_login(User.objects.create(username="former", is_staff=True, is_superuser=True))
+    User.objects.filter(username="former").update(is_active=False)
+    outsiders = {name: callers[name] for name in ("nobody", "operator")}
+    for name, client in {**outsiders, "no staff": stranger, "no longer active": former}.items():
+        for path in set(ADMIN_PATHS) - set(PASSWORDLESS_ADMIN):
+            for method in ("GET", "POST") if name == "no staff" else ("GET",):
+                response = called(client, method, path)
+                said = (name, method, path, response.status_code)
+                assert response.status_code == 302, said
+                assert response.headers["Location"].startswith("/admin/login/"), said
+        assert called(client, "GET", "admin/login/").status_code == 200
+        assert called(client, "POST", "admin/logout/").status_code == 302
+
+
+def test_the_staff_sees_nothing_of_a_model_without_permission() -> None:
+    client = APIClient()
+    client.force_login(User.objects.create(username="clerk", is_staff=True))
+    for path in ADMIN_PATHS:
+        if re.match(r"admin/(hamiacct|auth)/", path) and path.count("/") > 2:
+            response = called(client, "GET", path)
+            # Django sends away from an object that is not there before it asks for permissions.
+            assert response.status_code in (302, 403, 404, 405), (path, response.status_code)
 
 
 def status_with(token: str) -> int:
