@@ -187,10 +187,13 @@ def card(found: OnDevice, notes: Mapping[findings.Place, tuple[findings.Note, ..
         )
         for place, holder in enumerate(found.holders)
     )
-    segments = [
-        Segment(one.look, one.holder.memory_mib, f"{one.holder.namespace}/{one.holder.name}: {one.memory}")
-        for one in holders
-    ]
+    segments = []
+    for one in holders:
+        name = f"{one.holder.namespace}/{one.holder.name}"
+        segments.append(Segment(one.look, one.holder.steady_mib, f"{name}: {one.memory}"))
+        segments.append(
+            Segment("inits", one.holder.memory_mib - one.holder.steady_mib, f"{name}, for its inits: {one.back}")
+        )
     back = sum(one.memory_mib - one.steady_mib for one in found.holders)
     over = max(0, row.memory_mib_used - row.memory_mib_total)
     used, total = shown.gib(row.memory_mib_used), shown.gib(row.memory_mib_total)

@@ -25,6 +25,8 @@ class Segment:
 
 def gib(mib: int) -> str:
     """An amount of memory for people."""
+    if not mib:
+        return "0"
     if abs(mib) < GIB:
         return f"{mib} MiB"
     return f"{round(mib / GIB, 1):g} GiB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models.functions import Now
+from django.db import connection
 
 from hamiacct import models
 from hamiacct.accounting.words import Kind, WatchState
@@ -43,9 +43,10 @@ class Watcher:
 
 
 def watcher(at: datetime) -> Watcher | None:
-    """The watcher; None where none has ever run. The lease is judged by the database's clock."""
-    lease = models.WatchLease.objects.first()
-    cluster = models.Cluster.objects.first()
+    """The watcher; None where none has ever run. The lease is judged by the database's clock. Two queries."""
+    with connection.cursor() as cursor:
+        cursor.execute(WHO_AND_WHERE)
+        holder, since, is_alive, cluster = cursor.fetchone()
     watches = tuple(
         Watch(
             Kind(row.kind),
@@ -58,15 +59,18 @@ def watcher(at: datetime) -> Watcher | None:
         )
         for row in models.Watch.objects.order_by("kind")
     )
-    if lease is None and cluster is None and not watches:
+    if holder is None and cluster is None and not watches:
         return None
-    return Watcher(
-        lease.holder if lease else "",
-        lease.since if lease and lease.holder else None,
-        models.WatchLease.objects.filter(expires_at__gt=Now()).exclude(holder="").exists(),
-        cluster.uid if cluster else "",
-        watches,
-    )
+    return Watcher(holder or "", since if holder else None, bool(is_alive), cluster or "", watches)
+
+
+WHO_AND_WHERE = """
+SELECT lease.holder, lease.since, lease.holder <> '' AND lease.expires_at > clock_timestamp(), cluster.uid
+FROM (SELECT) AS nothing
+LEFT JOIN hamiacct_watchlease AS lease ON true
+LEFT JOIN hamiacct_cluster AS cluster ON true
+LIMIT 1
+"""
 
 
 def cluster_uid() -> str:
