@@ -12,7 +12,7 @@ from hamiacct.accounting.errors import Conflict, Malformed, NotFound
 from hamiacct.accounting.words import Role
 from hamiacct.queries import tokens
 
-PREFIX = "hamiacct_"  # so that a token found in a log or a repository names where it belongs
+PREFIX = "hamiacct-"  # so that a token found in a log or a repository names where it belongs
 NAME_LENGTH = 100
 RANDOM_BYTES = 32
 
@@ -27,7 +27,8 @@ def create(name: str, role: Role, *, at: datetime, expires_at: datetime | None =
         raise Malformed(f"a token's name has 1 to {NAME_LENGTH} printable characters", "/name")
     if expires_at is not None and expires_at <= at:
         raise Malformed("the token would have expired before it was made", "/expires_at")
-    plain = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+    # In small letters and digits: the path of a webhook's service may hold nothing else (ADR 0008).
+    plain = PREFIX + secrets.token_hex(RANDOM_BYTES)
     _, is_new = models.ApiToken.objects.get_or_create(
         name=name,
         defaults={

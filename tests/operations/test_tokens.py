@@ -1,5 +1,6 @@
 """Tokens: made once, shown once, taken back for ever."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -21,6 +22,12 @@ def test_a_token_is_found_by_its_text_and_its_text_is_stored_nowhere() -> None:
     assert found is not None
     assert (found.name, found.role) == ("ci", Role.INGESTER)
     assert plain not in str(models.ApiToken.objects.values_list().get())
+
+
+def test_a_token_may_stand_in_the_path_of_a_webhooks_service() -> None:
+    """The API server refuses a configuration with any other."""
+    plain = tokens.create("apiserver", Role.SCHEDULER, at=NOW)
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", plain)
 
 
 def test_a_name_is_used_once() -> None:
