@@ -92,6 +92,20 @@ class _Item(NamedTuple):
     manifest: dict[str, object]
 
 
+class _Read(NamedTuple):
+    """Items as far as they could be read."""
+
+    items: list[_Item]
+    rejected: list[Rejected]
+
+
+class _Done(NamedTuple):
+    """What became of the items of a page, once that is committed."""
+
+    counts: Counter[str]
+    rejected: list[Rejected]
+
+
 # --- in pages ------------------------------------------------------------------------------------
 
 
@@ -118,16 +132,18 @@ def apply_page(
     """Applies the items of one page like events, in one transaction.
 
     `seen` are the ids (`kinds.identity`) of items that nobody needs to store; "" is an item without one.
-    Overtaken where a newer list or a new history came in between: then this one must begin anew.
+    Overtaken where a newer list or a new history came in between: then this one must begin anew. After any
+    other failure the same page may be applied again.
     """
-    before, rejected_before = Counter(listing.counts), len(listing.rejected)
     read = _read(listing, items)
     for id_ in seen:
         _see(listing, id_)
-    _apply_items(listing, read, at=at)
-    counts = listing.counts - before
-    rejected = tuple(listing.rejected[rejected_before:])
-    return PageCounts(counts["added"], counts["changed"], counts["unchanged"], rejected)
+    done = _apply_items(listing, read.items, at=at)
+    rejected = (*read.rejected, *done.rejected)
+    listing.items += len(items)
+    listing.counts += done.counts
+    listing.rejected += rejected
+    return PageCounts(done.counts["added"], done.counts["changed"], done.counts["unchanged"], rejected)
 
 
 def finish(listing: Listing, *, confirmed: frozenset[str] | None = None, at: datetime) -> SnapshotResult:
@@ -165,7 +181,8 @@ def apply(
         raise Malformed("nodes are in no namespace: their list is of the whole cluster", "/query/namespace")
     stream = streams.of_kind(kind)
     listing = Listing(kind, body.version, stream.history, namespace)
-    items = _read(listing, body.items)
+    items, rejected = _read(listing, body.items)
+    listing.rejected += rejected
     if listing.version is None and items:
         listing.version = max(item.envelope.resource_version for item in items)
     _check_wholeness(listing, body, new_history)
@@ -182,7 +199,9 @@ def apply(
     _announce(listing)
     ordered = sorted(items, key=lambda item: (item.envelope.namespace, item.envelope.name))
     for page in _pages(ordered):
-        _apply_items(listing, page, at=at)
+        done = _apply_items(listing, page, at=at)
+        listing.counts += done.counts
+        listing.rejected += done.rejected
     # Of what was judged, the list's own items may have replaced some by now.
     _sweep(listing, judged=frozenset(one.id for one in absent), confirm=confirm, at=at)
     if complete:
@@ -223,7 +242,7 @@ def _only_count(
             try:
                 books.parse(item.manifest, at)
             except Malformed as fault:
-                _reject(listing, item.place, fault, fault.pointer)
+                listing.rejected.append(_rejected(item.place, fault, fault.pointer))
                 continue
             listing.counts["changed" if mine is not None and mine.is_alive else "added"] += 1
 
@@ -242,10 +261,11 @@ def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
         yield items[start : start + PAGE_ITEMS]
 
 
-def _read(listing: Listing, objects: Sequence[object]) -> list[_Item]:
+def _read(listing: Listing, objects: Sequence[object]) -> _Read:
     """The next items of the list by identity. One that cannot be read but has an identity counts as seen."""
     books = kinds.BOOKS[listing.kind]
     items: list[_Item] = []
+    rejected: list[Rejected] = []
     for place, manifest in enumerate(objects, start=listing.items):
         if isinstance(manifest, dict) and "kind" not in manifest:  # the API server leaves it out in lists
             manifest = {**manifest, "kind": listing.kind.value}
@@ -254,20 +274,19 @@ def _read(listing: Listing, objects: Sequence[object]) -> list[_Item]:
             if envelope.kind != listing.kind:
                 raise Malformed(f"a list of {listing.kind}s must hold no {envelope.kind}", "/object/kind")
         except Malformed as fault:
-            _reject(listing, place, fault, fault.pointer.removeprefix("/object"))
+            rejected.append(_rejected(place, fault, fault.pointer.removeprefix("/object")))
             _see(listing, kinds.identity(listing.kind, manifest))
             continue
         id_ = books.id_of(envelope)
         _see(listing, id_)
         if listing.namespace and envelope.namespace != listing.namespace:
             detail = f"is in {envelope.namespace}, the list is of {listing.namespace} alone"
-            _reject(listing, place, Malformed(detail), "/metadata/namespace")
+            rejected.append(_rejected(place, Malformed(detail), "/metadata/namespace"))
             listing.ends_nothing = True  # so it is not the list of this namespace that it is said to be
             continue
         kept = manifests.keep(listing.kind, manifest, config.vendors())
         items.append(_Item(place, id_, envelope, kept))
-    listing.items += len(objects)
-    return items
+    return _Read(items, rejected)
 
 
 def _see(listing: Listing, id_: str) -> None:
@@ -278,14 +297,15 @@ def _see(listing: Listing, id_: str) -> None:
         listing.ends_nothing = True
 
 
-def _reject(listing: Listing, place: int, fault: Malformed, pointer: str) -> None:
-    listing.rejected.append(Rejected(place, fault.code, f"/items/{place}{pointer}", fault.detail))
+def _rejected(place: int, fault: Malformed, pointer: str) -> Rejected:
+    return Rejected(place, fault.code, f"/items/{place}{pointer}", fault.detail)
 
 
-def _apply_items(listing: Listing, items: Sequence[_Item], *, at: datetime) -> None:
+def _apply_items(listing: Listing, items: Sequence[_Item], *, at: datetime) -> _Done:
     """Applies one page of items in a transaction of its own."""
+    done = _Done(Counter(), [])
     if not items:
-        return
+        return done
     books = kinds.BOOKS[listing.kind]
     with transaction.atomic():
         locks.share_stream(listing.kind)
@@ -295,13 +315,14 @@ def _apply_items(listing: Listing, items: Sequence[_Item], *, at: datetime) -> N
         applied = []
         for item, verdict in zip(items, verdicts, strict=True):
             if verdict.outcome is Outcome.REFUSED:
-                _reject(listing, item.place, Malformed(verdict.detail), "")
+                done.rejected.append(_rejected(item.place, Malformed(verdict.detail), ""))
             elif verdict.outcome is Outcome.APPLIED:
-                listing.counts["changed" if item.id in alive else "added"] += 1
+                done.counts["changed" if item.id in alive else "added"] += 1
                 applied.append(item.envelope.resource_version)
             else:
-                listing.counts["unchanged"] += 1
+                done.counts["unchanged"] += 1
         streams.advance(listing.kind, applied)
+    return done
 
 
 def _seen(listing: Listing, item: _Item) -> Seen:
@@ -340,7 +361,8 @@ def _sweep(listing: Listing, *, judged: frozenset[str], confirm: int | None, at:
     for page in _pages([one.id for one in absent]):
         with transaction.atomic():
             locks.share_stream(listing.kind)
-            listing.counts["ended"] += books.end(page, listing.version, _stream_of(listing), at)
+            ended = books.end(page, listing.version, _stream_of(listing), at)
+        listing.counts["ended"] += ended
     return absent
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
@@ -245,6 +245,52 @@ def test_a_list_that_ends_after_any_page_ends_nothing_and_the_next_one_is_right(
             assert len(held()) == 6 + (pages == 3)
             listed([[item] for item in truth], 101)
             assert held() == {"uid-p001": 1000, "uid-p003": 5, "uid-n": 1000}
+
+
+@contextmanager
+def the_database_leaves_at(words: str) -> Iterator[None]:
+    """Each statement with these words fails as it does when the server went away."""
+
+    def fail(execute: Any, sql: str, *rest: Any) -> Any:
+        if words in sql:
+            raise OperationalError("server closed the connection unexpectedly")
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(fail), pytest.raises(OperationalError):
+        yield
+
+
+def test_a_page_that_failed_is_applied_again_and_counts_once() -> None:
+    listing = snapshots.begin(Kind.POD, 100)
+    nameless = pod("nameless", version=12)
+    del nameless["metadata"]["name"]
+    page = [pod("a", version=10), nameless]
+    with the_database_leaves_at("UPDATE hamiacct_feed"):
+        snapshots.apply_page(listing, page, at=NOW)
+    assert held() == {}
+    snapshots.apply_page(listing, page, at=NOW)
+    last = snapshots.apply_page(listing, [nameless], at=NOW)
+    result = snapshots.finish(listing, at=NOW)
+    assert (result.added, [one.index for one in result.rejected]) == (1, [1, 2])
+    assert [one.index for one in last.rejected] == [2]
+    assert held() == {"uid-a": 1000}
+
+
+@pytest.mark.parametrize("again", ["the same end", "another list"])
+def test_an_end_that_was_cut_short_is_made_up_for(again: str) -> None:
+    """The list was marked, and what it did not hold was not ended any more."""
+    told(event(pod("a", version=10)), event(pod("b", version=11)))
+    listing = snapshots.begin(Kind.POD, 100)
+    snapshots.apply_page(listing, [pod("a", version=10)], at=NOW)
+    with the_database_leaves_at('INSERT INTO "hamiacct_pod"'):
+        snapshots.finish(listing, at=NOW)
+    assert models.ListMark.objects.get(kind=Kind.POD).version == 100
+    assert set(held()) == {"uid-a", "uid-b"}
+    if again == "the same end":
+        assert snapshots.finish(listing, at=NOW).ended == 1
+    else:
+        assert listed([[pod("a", version=10)]], 101).ended == 1
+    assert held() == {"uid-a": 1000}
 
 
 def test_of_two_lists_at_once_the_newer_one_is_right_whatever_the_order() -> None:
