@@ -52,6 +52,8 @@ def configure(settings: dict[str, Any]) -> None:
                 "celery.app.trace": {"level": "WARNING"},
                 # So would one for every call to the API server.
                 "httpx2": {"level": "WARNING"},
+                # It tells that a process of a worker's pool was killed, and cuts itself off from the root.
+                "multiprocessing": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
             },
         }
     )

@@ -42,6 +42,8 @@ def serve(host: str, port: int) -> None:
         respawn_failed_workers=True,
         workers_kill_timeout=8,
         log_level=LogLevels.warning,
+        # As everything else is logged, in place of lines of its own form.
+        log_dictconfig={"loggers": {"_granian": {"handlers": [], "propagate": True}}},
         ssl_cert=chosen.tls_cert,
         ssl_key=chosen.tls_key,
         ssl_ca=chosen.tls_client_ca,

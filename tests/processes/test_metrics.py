@@ -229,6 +229,9 @@ def nothing_goes_back_when_processes_are_killed(several: Several, webs: Iterator
     send(several, [watch.pod(f"r{number}", "GPU-a 10 0") for number in range(6)], webs)
     name = "hamiacct_events_settled_total"
     until(lambda: several.sum_of(name) == before[name] + 6)
+    for process in ("web", "worker"):
+        log = lines_of(several.stack.folder / f"{process}.log")
+        assert any("exit" in line["event"] and line["level"] == "error" for line in log), process
 
 
 def is_one_of_many(pid: int) -> bool:
