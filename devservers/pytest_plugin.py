@@ -1,7 +1,8 @@
 """Gives a test run a PostgreSQL and a Valkey of its own, before Django reads its settings.
 
-HAMIACCT_TEST_DATABASE_URL and HAMIACCT_TEST_REDIS_URL name servers to use instead. Whatever else the
-environment says about hamiacct is left out: a test run depends on nothing but the checkout.
+HAMIACCT_TEST_DATABASE_URL and HAMIACCT_TEST_REDIS_URL name servers to use instead, HAMIACCT_TEST_KUBECONFIG
+a cluster to try the watcher on too. Whatever else the environment says about hamiacct is left out: a test run
+depends on nothing but the checkout.
 """
 
 import os
@@ -15,6 +16,7 @@ import pytest
 from devservers.postgres import Postgres
 from devservers.valkey import Valkey
 
+NAMED = ("DATABASE_URL", "REDIS_URL", "KUBECONFIG")
 ENOUGH_MEMORY = 2 * 2**30
 OPERATOR_TOKEN = "an-operators-token-for-tests"
 
@@ -28,7 +30,7 @@ def folder_in_memory(prefix: str) -> Path:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]:
-    given = {name: os.environ.get(f"HAMIACCT_TEST_{name}", "") for name in ("DATABASE_URL", "REDIS_URL")}
+    given = {name: os.environ.get(f"HAMIACCT_TEST_{name}", "") for name in NAMED}
     for name in [name for name in os.environ if name.startswith("HAMIACCT_")]:
         del os.environ[name]
     folder = folder_in_memory("hamiacct-test-")
@@ -48,4 +50,5 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]
     os.environ["HAMIACCT_BOOTSTRAP_TOKEN"] = OPERATOR_TOKEN
     # Not HAMIACCT_REDIS_URL: in the test process itself events are applied in the request.
     os.environ["HAMIACCT_TEST_REDIS_URL"] = given["REDIS_URL"]
+    os.environ["HAMIACCT_TEST_KUBECONFIG"] = given["KUBECONFIG"]
     return (yield)

@@ -104,7 +104,7 @@ class ApiServer:
         self.is_closing = False
         self._troubles: list[Trouble] = []
         self._held: list[Held] = []
-        self._rules: list[tuple[str, Object]] | None = None
+        self._rules: list[tuple[str, str, Object]] = []
         self._denied: set[tuple[str, str, str]] = set()
         self._watches: set[Watching] = set()
         self._connections: set[socket.socket] = set()
@@ -267,11 +267,14 @@ class ApiServer:
     def permit(self) -> None:
         """Everything is allowed again."""
         self._denied.clear()
-        self._rules = None
+        self._rules.clear()
 
-    def restrict(self, rules: Sequence[Object], namespace: str = "") -> None:
-        """403 for what no rule allows: those of a ClusterRole, or of a Role in its namespace. They add up."""
-        self._rules = [*(self._rules or []), *((namespace, rule) for rule in rules)]
+    def restrict(self, rules: Sequence[Object], namespace: str = "", *, token: str = "") -> None:
+        """403 for what no rule allows: those of a ClusterRole, or of a Role in its namespace. They add up.
+
+        With a token, for those who come with it alone.
+        """
+        self._rules += [(token, namespace, rule) for rule in rules]
 
     def end_watches(self, resource: str = "", how: Ending = Ending.WELL) -> None:
         """Every watch of the resource, or of any, ends so."""
@@ -325,10 +328,11 @@ class ApiServer:
             self.verbs.add((call.verb, call.resource, call.sub))
             self.store.changed.notify_all()
 
-    def is_allowed(self, call: Call, group: str) -> bool:
+    def is_allowed(self, call: Call, group: str, token: str) -> bool:
         if (call.verb, call.resource, call.sub) in self._denied:
             return False
-        if self._rules is None:
+        rules = [(namespace, rule) for whose, namespace, rule in self._rules if whose in ("", token)]
+        if not rules:
             return True
         resource = f"{call.resource}/{call.sub}" if call.sub else call.resource
         return any(
@@ -338,7 +342,7 @@ class ApiServer:
             and {call.verb, "*"} & set(rule.get("verbs", ()))
             # Names say nothing of what has none yet.
             and (not rule.get("resourceNames") or call.name in rule["resourceNames"])
-            for namespace, rule in self._rules
+            for namespace, rule in rules
         )
 
     def joined(self, connection: socket.socket) -> None:
@@ -448,10 +452,10 @@ class Calls(BaseHTTPRequestHandler):
 
     def authorize(self, call: Call, group: str) -> None:
         """Without any token one is asked nothing: that is a test itself."""
-        given = self.headers.get("Authorization")
-        if given is not None and given.removeprefix("Bearer ") not in self.api.tokens:
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if given and given not in self.api.tokens:
             raise Refusal(401, "Unauthorized", "Unauthorized")
-        if not self.api.is_allowed(call, group):
+        if not self.api.is_allowed(call, group, given):
             name = f' "{call.name}"' if call.name else ""
             scope = f'in the namespace "{call.namespace}"' if call.namespace else "at the cluster scope"
             resource = f"{call.resource}/{call.sub}" if call.sub else call.resource

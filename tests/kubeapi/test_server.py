@@ -363,6 +363,9 @@ def test_only_what_rules_allow_is_done(api: ApiServer) -> None:
     assert call(api, f"{path}/hami-scheduler")[0] == 200
     assert call(api, f"{path}/other")[0] == 403
     api.permit()
+    api.restrict([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}], token="a-token")
+    assert call(api, "/api/v1/nodes")[0] == 200
+    assert call(api, "/api/v1/nodes", token="a-token")[0] == 403
     api.deny("list", "nodes")
     assert call(api, "/api/v1/nodes")[0] == 403
     assert ("get", "leases", "") in api.verbs
