@@ -19,7 +19,14 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 PREFIX = "HAMIACCT_"
 
 # Read by the make targets and the tests, never by the service itself.
-OF_THE_MAKE_TARGETS = frozenset({"HAMIACCT_VAR", "HAMIACCT_TEST_DATABASE_URL", "HAMIACCT_TEST_REDIS_URL"})
+OF_THE_MAKE_TARGETS = frozenset(
+    {
+        "HAMIACCT_VAR",
+        "HAMIACCT_TEST_DATABASE_URL",
+        "HAMIACCT_TEST_REDIS_URL",
+        "HAMIACCT_TEST_KUBECONFIG",
+    }
+)
 
 # What Kubernetes tells every pod of a namespace about a Service called hamiacct, or hamiacct-something.
 SERVICE_LINK = re.compile(r"HAMIACCT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)\w*)?)")
