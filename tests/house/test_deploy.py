@@ -143,3 +143,62 @@ def test_kube_scheduler_leaves_every_managed_name_to_us() -> None:
     names = [one["name"] for one in extender["managedResources"] if one["ignoredByScheduler"]]
     assert len(names) == len(extender["managedResources"]) == len(set(names))
     assert set(names) == NAMES
+
+
+def roles() -> dict[str, set[tuple[str, str, str, str]]]:
+    """What each ClusterRole allows: group, resource, name ("" for any), verb."""
+    return {
+        one["metadata"]["name"]: {
+            (group, resource, name, verb)
+            for rule in one["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for name in rule.get("resourceNames", [""])
+            for verb in rule["verbs"]
+        }
+        for one in documents("rbac.yaml")
+        if one["kind"] == "ClusterRole"
+    }
+
+
+def test_roles_allow_what_is_said_and_no_more() -> None:
+    read = {"get", "list", "watch"}
+    assert roles() == {
+        "hamiacct-watcher": {
+            *(("", kind, "", verb) for kind in ("pods", "nodes", "resourcequotas") for verb in read),
+            ("", "namespaces", "kube-system", "get"),
+        },
+        "hamiacct-scheduler": {
+            *(("", kind, "", verb) for kind in ("pods", "nodes") for verb in ("get", "patch")),
+            ("", "pods/binding", "", "create"),
+            ("", "events", "", "create"),
+            ("coordination.k8s.io", "leases", "hami-scheduler", "get"),
+        },
+    }
+
+
+def test_each_role_is_one_accounts() -> None:
+    found = documents("rbac.yaml")
+    accounts = {one["metadata"]["name"] for one in found if one["kind"] == "ServiceAccount"}
+    bound = {
+        one["roleRef"]["name"]: [subject["name"] for subject in one["subjects"]]
+        for one in found
+        if one["kind"] == "ClusterRoleBinding"
+    }
+    assert bound == {"hamiacct-watcher": ["hamiacct-watcher"], "hamiacct-scheduler": ["hamiacct"]}
+    assert accounts == {name for names in bound.values() for name in names}
+    # kubectl apply -l leaves the scheduler's part out.
+    parts = {one["metadata"]["labels"]["app.kubernetes.io/component"] for one in found}
+    assert parts == {"watcher", "scheduler"}
+
+
+def test_our_kube_scheduler_does_not_hold_hamis_lease() -> None:
+    """Else nobody could tell whose it is, and this service would refuse to start beside its own scheduler."""
+    [found] = documents("kube-scheduler.yaml")
+    election = found["leaderElection"]
+    default, _ = environment.SETTINGS["hami_lease"]
+    assert f"{election['resourceNamespace']}/{election['resourceName']}" == "kube-system/hamiacct-scheduler"
+    assert default == "kube-system/hami-scheduler"
+    assert {name for _, kind, name, _ in roles()["hamiacct-scheduler"] if kind == "leases"} == {
+        default.partition("/")[2]
+    }
