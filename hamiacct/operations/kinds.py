@@ -50,16 +50,19 @@ class _Pods:
         return envelope.uid
 
     def living(self, namespace: str) -> list[Known]:
-        return self._known(_within(models.Pod.objects.filter(ended_by=""), namespace))
+        living = _within(models.Pod.objects.filter(ended_by=""), namespace)
+        return self._known(living, _within(models.Reservation.objects.all(), namespace))
 
     def among(self, ids: Collection[str]) -> list[Known]:
-        return self._known(models.Pod.objects.filter(uid__in=ids))
+        return self._known(
+            models.Pod.objects.filter(uid__in=ids), models.Reservation.objects.filter(pod_uid__in=ids)
+        )
 
     def applied_version(self, namespace: str, history: int) -> int:
         return _highest(_within(models.Pod.objects.filter(history=history), namespace))
 
-    def _known(self, pods: QuerySet[models.Pod]) -> list[Known]:
-        holds = models.Reservation.objects.filter(state__in=STANDING)
+    def _known(self, pods: QuerySet[models.Pod], reservations: QuerySet[models.Reservation]) -> list[Known]:
+        holds = reservations.filter(state__in=STANDING)
         bound = dict(holds.filter(state=ReservationState.BOUND).values_list("pod_uid", "bound_version"))
         endless = set(holds.values_list("pod_uid", flat=True)) - bound.keys()
         known = pods.values_list("uid", "ended_by", "state", "resource_version", "history")
