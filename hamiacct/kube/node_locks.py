@@ -1,4 +1,4 @@
-"""Node locks: the annotation by which binding on a node is serialized, and whose it is (semantics 2.4).
+"""Node locks: the annotation by which binding on a node is serialized, and whose it is (semantics 2.8).
 
 A device plugin finds out which pod it allocates for by looking for the one whose bind-phase is allocating;
 so while a pod is on its way to a node, no other of that vendor may be. Key, form and expiry are the

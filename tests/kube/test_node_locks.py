@@ -1,4 +1,4 @@
-"""Whose a node's lock is, how old, and which locks a pod needs (semantics 2.4, decision 30)."""
+"""Whose a node's lock is, how old, and which locks a pod needs (semantics 2.8, decision 30)."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
