@@ -131,7 +131,7 @@ def _number(text: str) -> int | float | str:
 
 def texts_of_lines(body: bytes) -> Iterator[bytes]:
     """The JSON texts of a body: one a line, or objects over several lines as kubectl prints them."""
-    return (text for _, text in recordings.texts_of(body.split(b"\n")))
+    return (one.text for one in recordings.texts_of(body.split(b"\n")))
 
 
 def counted(texts: Iterable[bytes], limit: int) -> list[bytes]:

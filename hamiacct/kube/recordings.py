@@ -7,22 +7,31 @@ looks like any other change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from hamiacct.accounting.errors import Malformed
+from hamiacct.accounting.vendors import Vendor
 from hamiacct.kube import fields, manifests
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LIST = "List"
+INDENT = b"    "
+ITEMS = INDENT + b'"items": ['
+TYPED_LIST = re.compile(rb'^    "kind": "(\w+)List"', re.MULTILINE)
 
 
 class Text(NamedTuple):
-    """One JSON text, and the number of the line it begins in, from 1."""
+    """One JSON text, and the number of the line it begins in, from 1.
+
+    `item_of` is the beginning of the list that the text is an item of, b"" for a text that stands by itself.
+    """
 
     line: int
     text: bytes
+    item_of: bytes = b""
 
 
 class Sort(StrEnum):
@@ -35,26 +44,44 @@ class Sort(StrEnum):
     OTHER = "of another kind"
 
 
-def texts_of(lines: Iterable[bytes]) -> Iterator[Text]:
+def texts_of(lines: Iterable[bytes], *, items_apart: bool = False) -> Iterator[Text]:
     """The JSON texts in these lines: one a line, or objects over several lines as kubectl prints them.
 
     An object over several lines begins with a line that opens it in the first column and goes on while
     lines are indented, to the line that closes it in the first column; the next may begin right there. So a
     text that was cut off takes no other with it.
+
+    With `items_apart` the items of a list that kubectl laid out come one by one, and then the list, empty:
+    however long it is, no more than an item of it is held.
     """
     opened: list[bytes] = []
-    began = 0
+    item: list[bytes] = []
+    in_items = False
+    began = item_began = 0
     for number, line in enumerate(lines, 1):
         if number == 1:
             line = line.removeprefix(BYTE_ORDER_MARK)
+        line = line.rstrip(b"\n")
         bare = line.strip()
+        if in_items and (not bare or line.startswith(INDENT * 2)):
+            item_began = item_began if item else number
+            item.append(line)
+            if line.startswith((INDENT * 2 + b"}", INDENT * 2 + b"{}")):
+                text = b"\n".join(item).rstrip(b", \r")
+                yield Text(item_began, text, b"\n".join(opened))
+                item = []
+            continue
+        if in_items:
+            # Whatever was begun and not ended spoils the list, which is no truth without it.
+            opened, item, in_items = [*opened, *item], [], False
         if opened and (not bare or line[:1] in (b" ", b"\t", b"}", b"]")):
             if line[:1] != b"}":
-                opened.append(line.rstrip(b"\n"))
+                opened.append(line)
+                in_items = items_apart and line.rstrip() == ITEMS
                 continue
             rest = bare[1:].lstrip()
             follows = rest.startswith(b"{")
-            yield Text(began, b"\n".join([*opened, b"}" if follows else line.rstrip(b"\n")]))
+            yield Text(began, b"\n".join([*opened, b"}" if follows else line]))
             opened = []
             if not follows:
                 continue
@@ -65,11 +92,27 @@ def texts_of(lines: Iterable[bytes]) -> Iterator[Text]:
         if not bare:
             continue
         if bare.startswith(b"{") and not bare.endswith(b"}"):
-            opened, began = [line.rstrip(b"\n")], number
+            opened, began = [line], number
         else:
             yield Text(number, bare)
     if opened:
-        yield Text(began, b"\n".join(opened))
+        yield Text(began, b"\n".join([*opened, *item]))
+
+
+def kind_in(item_of: bytes) -> str:
+    """The kind of the items of a list that begins so; "" where the beginning does not tell."""
+    found = TYPED_LIST.search(item_of)
+    return found[1].decode() if found else ""
+
+
+def smaller(item: object, kind: str, vendors: Sequence[Vendor]) -> object:
+    """An item of a list without what nobody reads; of a kind that nobody reads only that."""
+    if not isinstance(item, dict):
+        return item
+    own = item.get("kind", kind)
+    if own not in manifests.KINDS or item.get("apiVersion", "v1") != "v1":
+        return {name: item[name] for name in ("kind", "apiVersion") if name in item}
+    return manifests.keep(own, item, vendors)
 
 
 def sort_of(value: object) -> Sort:
@@ -109,9 +152,13 @@ def lists_of(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
     by_kind: dict[object, list[Any]] = {}
     for item in items:
         by_kind.setdefault(item.get("kind") if isinstance(item, dict) else None, []).append(item)
-    for kind in (*manifests.KINDS, None):
-        if kind in by_kind:
-            yield {**value, "items": by_kind[kind]}
+    # What does not show its kind may be any of them: no list is whole without it.
+    anything = by_kind.pop(None, [])
+    found = [kind for kind in manifests.KINDS if kind in by_kind]
+    for kind in found:
+        yield {**value, "items": [*by_kind[kind], *anything]}
+    if anything and not found:
+        yield {**value, "items": anything}
 
 
 def namespace_of(listing: manifests.ListBody, folder: str) -> str:

@@ -125,6 +125,17 @@ def test_an_empty_list_of_nothing_changes_nothing(replayed: Replayed) -> None:
     assert states() == {"reader": "peak", "writer": "steady"}
 
 
+@pytest.mark.parametrize("name", ["pods.json", "mixed.json"])
+def test_a_list_with_an_item_nobody_can_read_ends_nothing(replayed: Replayed, name: str) -> None:
+    replayed(PRINTED / name)
+    text = (PRINTED / name).read_text(encoding="utf-8").replace('"name": "writer"', '"name": "writer')
+    text = text.replace('"resourceVersion": ""', '"resourceVersion": "2000"')
+    told, complaints = replayed("-", stdin=text.encode(), status=1)
+    assert "rejected: no JSON" in complaints
+    assert "0 ended" in told
+    assert states() == {"reader": "peak", "writer": "steady"}
+
+
 def test_twice_is_as_once(replayed: Replayed) -> None:
     replayed(PRINTED / "nodes.json", PRINTED / "pods.json")
     told, _ = replayed(PRINTED / "nodes.json", PRINTED / "pods.json")

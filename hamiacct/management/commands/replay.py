@@ -20,10 +20,11 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from api import bodies
+from hamiacct import config
 from hamiacct.accounting.errors import Malformed, SnapshotRefused
 from hamiacct.accounting.words import EventState, Kind, Outcome
 from hamiacct.kube import manifests, recordings
-from hamiacct.kube.recordings import Sort
+from hamiacct.kube.recordings import Sort, Text
 from hamiacct.management import recorded_files
 from hamiacct.management.recorded_files import Recording, Unusable
 from hamiacct.operations import audit, inbox, snapshots
@@ -168,14 +169,16 @@ class _Reader:
         self._options = options
         self._progress = progress
         self._batch: list[Told] = []
+        self._items: list[object] = []  # of the list that is being read
 
     def read(self) -> None:
         """Every text of the file, in its order. Unusable where it turns out to be no JSON at all."""
         line = 0
         try:
             with recorded_files.opened(self._recording) as (lines, counted):
-                for line, text in recordings.texts_of(lines):
-                    self._take(line, text)
+                for one in recordings.texts_of(lines, items_apart=True):
+                    line = one.line
+                    self._take(one)
                     self._progress.at(self._recording.name, counted.done_bytes)
         except (OSError, EOFError, zlib.error, UnicodeError) as fault:
             self._reject(line, f"the file cannot be read any further: {fault}")
@@ -183,26 +186,31 @@ class _Reader:
         self._tally.files += 1
         self._progress.next_file(self._recording.size_bytes)
 
-    def _take(self, line: int, text: bytes) -> None:
+    def _take(self, one: Text) -> None:
         try:
-            values = list(_values(text))
+            values = list(_values(one.text))
         except Malformed as fault:
-            if line == 1 and (what := recorded_files.what_else(text)):
+            if one.line == 1 and (what := recorded_files.what_else(one.text)):
                 raise Unusable(f"{self._recording.name} is {what}") from fault
-            self._reject(line, fault.detail)
+            self._reject(one.line, fault.detail)
+            values = [None] if one.item_of else []
+        if one.item_of:
+            kind = recordings.kind_in(one.item_of)
+            self._items += [recordings.smaller(value, kind, config.vendors()) for value in values]
             return
         for value in values:
             try:
-                self._take_value(line, value)
+                self._take_value(one.line, value)
             except Malformed as fault:
-                self._reject(line, fault.detail, fault.pointer)
+                self._reject(one.line, fault.detail, fault.pointer)
+        self._items = []
 
     def _take_value(self, line: int, value: object) -> None:
         sort = recordings.sort_of(value)
         assert isinstance(value, dict)
         if sort is Sort.LIST:
             self._flush()  # what came before the list in the file is older than it
-            for one in recordings.lists_of(value):
+            for one in recordings.lists_of({**value, "items": self._items} if self._items else value):
                 self._apply_list(line, one)
         elif sort is Sort.EVENTS:
             for event in value["events"]:
