@@ -77,7 +77,7 @@ def test_a_peak_that_a_running_sidecar_holds_back(_cluster: None) -> None:
 def test_a_card_that_holds_more_than_it_has_comes_first(send: Send, _cluster: None) -> None:
     send(
         watch.node("n2", watch.card("GPU-c", memory=40000)),
-        say_manifest("sidecar 15000", "app 15000 on GPU-c", name="most", uid="u-most", node="n2"),
+        say_manifest("sidecar 15000 on GPU-c", "app 15000 on GPU-c", name="most", uid="u-most", node="n2"),
         say_manifest("app 4000", name="late", uid="u-late"),
     )
     found = compare.compare(Formula.V2_10)
@@ -85,6 +85,7 @@ def test_a_card_that_holds_more_than_it_has_comes_first(send: Send, _cluster: No
     card = found.cards[0]
     assert (card.uuid, card.hami.memory_mib, card.right.memory_mib) == ("GPU-a", 22432, 27552)
     assert card.over_by == Amount(memory_mib=27552 - 24576)
+    assert [card.uuid for card in found.cards] == ["GPU-a", "GPU-c"]  # though more is not counted on GPU-c
     assert {share.name for share in card.shares} == {"short", "peak"}
 
 
