@@ -61,6 +61,7 @@ def test_what_kubernetes_tells_of_a_service_called_like_us_is_no_setting() -> No
         ("MAX_LAG_SECOND", "30"),
         ("DATABASE_URL", "sqlite:///books.db"),
         ("DATABASE_URL", "postgresql://db"),
+        ("HAMI_METRICS_URL", "hami-scheduler:9395/metrics"),
         ("REDIS_URL", "http://redis:6379"),
         ("DEBUG", "maybe"),
         ("MAX_LAG_SECONDS", "-1"),
