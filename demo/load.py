@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ RECORDING = Path(__file__).with_name("events.ndjson")
 RECORDED_UNTIL = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 BATCH_EVENTS = 40
 WAIT_SECONDS = 60
+A_DAY_SECONDS = 86_400
 UNIX_TIMES = ("hami.io/vgpu-time", "hami.io/bind-time")
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
@@ -54,12 +55,14 @@ class Service:
             url = f"http://{url}"
         self.url, self._token = url, token
 
-    def call(self, path: str, body: bytes | None = None) -> tuple[int, Any]:
+    def call(
+        self, path: str, body: bytes | None = None, content_type: str = "application/x-ndjson"
+    ) -> tuple[int, Any]:
         """One request, a POST of JSON Lines where there is a body: the status and the answer."""
         request = urllib.request.Request(self.url + path, data=body)  # noqa: S310 - http(s) alone, see above
         request.add_header("Authorization", f"Bearer {self._token}")
         if body is not None:
-            request.add_header("Content-Type", "application/x-ndjson")
+            request.add_header("Content-Type", content_type)
         try:
             with urllib.request.urlopen(request, timeout=WAIT_SECONDS + 30) as answer:  # noqa: S310
                 return answer.status, json.load(answer)
@@ -68,6 +71,14 @@ class Service:
             raise Failed(f"{path} answers {answer.code}: {_detail(said)}") from None
         except (OSError, ValueError) as fault:
             raise Failed(f"{self.url} cannot be asked: {fault}") from None
+
+    def ask(self, path: str, question: dict[str, Any]) -> str:
+        """Asks something that may be refused: "" or what is said against it."""
+        try:
+            self.call(path, json.dumps(question).encode(), "application/json")
+        except Failed as fault:
+            return str(fault)
+        return ""
 
 
 def _detail(said: str) -> str:
@@ -96,6 +107,8 @@ def load(service: Service) -> int:
             # Stale is what was sent before: the load of a recording that was cut off is begun again.
             if result["outcome"] not in ("applied", "stale"):
                 faults.append(f"{named(batch[result['index']])}: {result['outcome']} {result['detail']}")
+    if not faults:
+        look_around(service, lines)
     _, cluster = service.call("/api/v1/cluster")
     _, audit = service.call("/api/v1/audit")
     faults += [f"the books disagree: {one['book']} {one['key']}" for one in audit["discrepancies"]]
@@ -107,6 +120,33 @@ def load(service: Service) -> int:
     for fault in faults:
         print(f"demo.load: {fault}", file=sys.stderr)
     return 1 if faults else 0
+
+
+def look_around(service: Service, lines: Sequence[dict[str, Any]]) -> None:
+    """What a cluster in use shows besides: a hold, refusals with their reasons, an event nobody can read.
+
+    The recording is all there is of this cluster, so its books are declared complete.
+    """
+    service.call("/api/v1/snapshots?complete=1", b"")
+    pods = {
+        one["object"]["metadata"]["name"]: one["object"] for one in lines if one["object"]["kind"] == "Pod"
+    }
+    held = like(pods["notebook-1"], "notebook-4", "lab", "8192")
+    service.ask("/api/v1/reservations", {"pod": held, "ttl_seconds": A_DAY_SECONDS})
+    service.ask("/api/v1/fit", {"pod": pods["llm-serve-2"]})
+    service.ask("/api/v1/fit", {"pod": like(pods["notebook-1"], "notebook-5", "lab", "90000")})
+    broken = like(pods["notebook-1"], "notebook-6", "lab", "8192")
+    del broken["spec"]["containers"][0]["name"]
+    line = json.dumps({"type": "ADDED", "object": broken}).encode()
+    service.call(f"/api/v1/events?wait={WAIT_SECONDS}", line)
+
+
+def like(pod: dict[str, Any], name: str, namespace: str, memory: str) -> dict[str, Any]:
+    """Another pod of the same kind, which no watch has shown."""
+    other: dict[str, Any] = json.loads(json.dumps(pod))
+    other["metadata"] |= {"name": name, "namespace": namespace, "uid": f"{pod['metadata']['uid']}-{name}"}
+    other["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpumem"] = memory
+    return other
 
 
 def _memory(cluster: dict[str, Any]) -> str:
