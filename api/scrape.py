@@ -74,7 +74,6 @@ def _fetched(address: str) -> Iterator[str]:
     """The lines of the page, as they come. Unavailable where they do not, all of them, in time."""
     given_up_at = monotonic() + PAGE_SECONDS
     limits = httpx2.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS)
-    size = 0
     try:
         with (
             httpx2.Client(timeout=limits, trust_env=False) as client,
@@ -82,12 +81,30 @@ def _fetched(address: str) -> Iterator[str]:
         ):
             if response.status_code != 200:
                 raise Unavailable(f"answers {response.status_code}")
-            for line in response.iter_lines():
-                size += len(line) + 1
-                if size > PAGE_BYTES:
-                    raise Unavailable(f"is larger than {PAGE_BYTES >> 20} MiB")
-                if monotonic() > given_up_at:
-                    raise Unavailable(f"is not read to its end within {PAGE_SECONDS:.0f} s")
-                yield line
+            yield from _lines(_bounded(response.iter_text(), given_up_at))
     except (httpx2.HTTPError, httpx2.InvalidURL) as fault:
         raise Unavailable(f"cannot be reached: {fault or type(fault).__name__}") from fault
+
+
+def _bounded(texts: Iterable[str], given_up_at: float) -> Iterator[str]:
+    """The texts, until they are too many or come too late: lines may never end."""
+    size = 0
+    for text in texts:
+        size += len(text)
+        if size > PAGE_BYTES:
+            raise Unavailable(f"is larger than {PAGE_BYTES >> 20} MiB")
+        if monotonic() > given_up_at:
+            raise Unavailable(f"is not read to its end within {PAGE_SECONDS:.0f} s")
+        yield text
+
+
+def _lines(texts: Iterable[str]) -> Iterator[str]:
+    """The lines of a text that comes in pieces."""
+    begun: list[str] = []
+    for text in texts:
+        first, *others = text.split("\n")
+        begun.append(first)
+        for other in others:
+            yield "".join(begun)
+            begun = [other]
+    yield "".join(begun)

@@ -151,6 +151,11 @@ def test_what_hami_says_itself(api: APIClient, _cluster: None, hami: Callable[..
     assert found["totals"]["gone"] == {"pods": 1, "memory_mib": 100}
 
 
+def test_a_page_that_comes_in_pieces(api: APIClient, hami: Callable[..., str]) -> None:
+    hami("".join(SAYS.format("team-a", f"ghost-{number}", 1 << 20) for number in range(3000)))
+    assert api.get("/api/v1/compare").json()["totals"]["gone"] == {"pods": 3000, "memory_mib": 3000}
+
+
 @pytest.mark.parametrize(
     ("text", "status", "problem"),
     [("nothing of HAMi's", 200, "neither cards nor pods"), (AS_BOOKED, 503, "answers 503")],
@@ -177,7 +182,7 @@ def test_metrics_that_nobody_answers(api: APIClient, _cluster: None, settings: L
 def test_metrics_without_end_are_given_up(
     api: APIClient, _cluster: None, hami: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hami(AS_BOOKED * 100)
+    hami(AS_BOOKED.replace("\n", " ") * 100)  # not even a line of it ends
     monkeypatch.setattr(scrape, "PAGE_BYTES", 1000)
     assert "is larger than" in api.get("/api/v1/compare").json()["hami_metrics"]["problem"]
     monkeypatch.setattr(scrape, "PAGE_SECONDS", 0.0)
