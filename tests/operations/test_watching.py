@@ -120,11 +120,10 @@ def test_while_a_history_begins_under_it_nobody_takes_it() -> None:
 
 
 def somebody_waits() -> bool:
-    """Whether a session of this database waits for another's lock."""
+    """Whether another session waits for this transaction to end."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND transactionid = pg_current_xact_id()::xid"
         )
         return bool(cursor.fetchone()[0])
 
