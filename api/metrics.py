@@ -6,6 +6,7 @@ import platform
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 import structlog
 from django.conf import settings
@@ -16,7 +17,6 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from prometheus_client.exposition import choose_encoder
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from api.endpoint import Endpoint
@@ -43,7 +43,7 @@ class Metrics(Endpoint):
         """Nobody is asked for a token where that is so set."""
         return [] if settings.HAMIACCT.metrics_open else super().get_authenticators()
 
-    def get_permissions(self) -> Sequence[BasePermission]:  # type: ignore[override]  # never changed
+    def get_permissions(self) -> Sequence[Any]:
         """As above."""
         return [] if settings.HAMIACCT.metrics_open else super().get_permissions()
 
@@ -159,7 +159,7 @@ def _families(books: State) -> list[list[Family]]:
 def _of_cards(books: State) -> list[Family]:
     cards = books.cards
     name = "hamiacct_gpu_memory_limit_bytes"
-    labels = [labelled(name, card.node, card.uuid, card.index, card.model) for card in cards]
+    labels = [labelled(name, card.node, card.uuid, card.device_index, card.model) for card in cards]
     held = [
         f'{text},device_cores="{card.cores_percent_used}"' for text, card in zip(labels, cards, strict=True)
     ]

@@ -324,5 +324,5 @@ class _Group:
 
 def serve(port: int) -> Any:
     """Answers scrapes of what this group has counted, on every address; answers the listening server."""
-    server, _ = start_http_server(port, registry=_Group())  # type: ignore[arg-type]  # anything that collects
+    server, _ = start_http_server(port, registry=_Group())
     return server

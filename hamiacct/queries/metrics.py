@@ -10,7 +10,7 @@ from typing import NamedTuple
 from django.db.models import Count, Min, Q
 
 from hamiacct import config, models
-from hamiacct.accounting import mig
+from hamiacct.accounting.devices import MigAllocation
 from hamiacct.accounting.errors import UnreadableAnnotation
 from hamiacct.accounting.mig import MIG_MODE
 from hamiacct.accounting.vendors import CoresKind, Vendor
@@ -33,7 +33,7 @@ class Card(NamedTuple):
 
     node: str
     uuid: str
-    index: int
+    device_index: int
     model: str
     slots_used: int
     memory_mib: int | None
@@ -48,7 +48,7 @@ class Instance(NamedTuple):
 
     node: str
     uuid: str
-    index: int
+    device_index: int
     mig_uuid: str
     profile: str
     gpu_instance_id: int
@@ -208,7 +208,7 @@ def _instances() -> Iterator[Instance]:
             )
 
 
-def _placed(pod: models.Pod) -> list[mig.MigAllocation]:
+def _placed(pod: models.Pod) -> list[MigAllocation]:
     try:
         return list(codec.decode_mig_allocations(pod.annotations.get(codec.MIG_ALLOCATIONS, "")))
     except UnreadableAnnotation:
