@@ -146,7 +146,12 @@ def decide_while_held(
         return decide(stored, pod, vendors, policy), HoldEnd.RELEASED
     if not pod.is_bound or not pod.vgpu_node or not pod.allocations:
         charge = replace(stored, allocations=_merged(stored, pod), charged_as=ChargedAs.HELD)
-        oddities = _oddities(stored, pod, charge, vendors, policy)
+        # What is charged is the hold's, so that the pod itself carries nothing is no loss.
+        oddities = tuple(
+            one
+            for one in _oddities(stored, pod, charge, vendors, policy)
+            if one.code is not FindingCode.VANISHED_ANNOTATION
+        )
         if pod.is_bound:
             detail = f"bound to {pod.node_name} without an allocation; held on {hold.node}"
             oddities = (*oddities, Oddity(FindingCode.PLACEMENT_DIFFERS, "", detail))

@@ -73,6 +73,12 @@ class _Account:
     is_new: bool = False
     changed: bool = False
     oddities: tuple[Found, ...] = ()
+    was_held: bool = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a hold stands: then it has a say in what is charged."""
+        return self.hold is not None and ReservationState(self.hold.state).stands
 
     @property
     def is_deleted(self) -> bool:
@@ -147,6 +153,7 @@ def end_holds(
         _post(batch, account, decision, f"the hold on {hold.node} is {state}", row.resource_version)
         _end_hold(account, state, at)
         row.state, row.rule = decision.state, decision.rule
+        account.was_held = True
         account.oddities = tuple(Found(one.code, one.detail, one.key) for one in decision.oddities)
     _write(batch)
     return len(batch.accounts)
@@ -179,7 +186,7 @@ def _apply_one(batch: _Batch, seen: Seen) -> Verdict:
     else:
         _end_predecessors(batch, seen)
         stored = None if account.is_new else _as_known(account, batch.stream)
-        if account.hold is not None:
+        if account.hold is not None and account.is_held:
             decision = _decide_held(batch, account, account.hold, pod)
         else:
             decision = lifecycle.decide(stored, pod, config.vendor_by_key(), config.charge_policy())
@@ -189,6 +196,7 @@ def _apply_one(batch: _Batch, seen: Seen) -> Verdict:
 
 def _decide_held(batch: _Batch, account: _Account, hold: models.Reservation, pod: Pod) -> Decision:
     """The decision while a hold stands; the hold ends with its pod or when the pod is bound (decision 27)."""
+    account.was_held, account.oddities = True, ()
     decision, end = lifecycle.decide_while_held(
         rows.hold_of(hold), account.charge, pod, config.vendor_by_key(), config.charge_policy()
     )
@@ -358,7 +366,10 @@ def _record(batch: _Batch, account: _Account, seen: Seen, decision: Decision, po
     row.ended_by, row.ended_version, row.ended_at = "", 0, None
     timed, look_again = lifecycle.timed_oddities(_clock_of(row), batch.at.timestamp())
     row.look_again_at = datetime.fromtimestamp(look_again, UTC) if look_again is not None else None
-    account.oddities = tuple(Found(one.code, one.detail, one.key) for one in (*decision.oddities, *timed))
+    # That a pod is elsewhere than was held is told by the event that ended the hold, and stays so.
+    differs = tuple(one for one in account.oddities if one.code is FindingCode.PLACEMENT_DIFFERS)
+    found = tuple(Found(one.code, one.detail, one.key) for one in (*decision.oddities, *timed))
+    account.oddities = (*found, *differs)
 
 
 def _is_same_charge(one: Charge, other: Charge) -> bool:
@@ -489,7 +500,22 @@ def _write(batch: _Batch) -> None:
         ended = [state for hold in holds if not (state := ReservationState(hold.state)).stands]
         announcements.tell(announcements.holds_moved_on, ended)
     ledger.post(batch.postings, at=batch.at)
-    findings.sync({subject_of(account.row): account.oddities for account in changed}, POD_CODES, at=batch.at)
+    _find(changed, at=batch.at)
+
+
+def _find(changed: Sequence[_Account], *, at: datetime) -> None:
+    """What is odd about the pods: nothing any more of those that have ended.
+
+    That a pod is elsewhere than was held is judged while the hold stands, and stays when it has ended.
+    """
+    wanted: dict[frozenset[FindingCode], dict[Subject, tuple[Found, ...]]] = defaultdict(dict)
+    for account in changed:
+        codes = POD_CODES if account.was_held else POD_CODES - {FindingCode.PLACEMENT_DIFFERS}
+        if account.charge.ended_by is not None:
+            codes = POD_CODES | BINDING_CODES
+        wanted[codes][subject_of(account.row)] = account.oddities
+    for codes, found in wanted.items():
+        findings.sync(found, codes, at=at)
 
 
 def subject_of(row: models.Pod) -> Subject:
