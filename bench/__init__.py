@@ -1,0 +1,1 @@
+"""How fast, on one machine, beside yardsticks of the same run: `make bench`."""
