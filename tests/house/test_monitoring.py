@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,4 +154,84 @@ def test_promtool_agrees(words: tuple[str, str]) -> None:
     checked = subprocess.run(
         ["promtool", "check", words[0], MONITORING / words[1]], capture_output=True, text=True, check=False
     )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+# --- do the alerts fire? ----------------------------------------------------------------------------
+
+# What is so while all is well, and for each alert what is so instead: series, and their values by the minute.
+WELL = {
+    'up{job="hamiacct-web"}': "1x60",
+    'up{job="hamiacct-worker"}': "1x60",
+    "hamiacct_database_up": "1x60",
+    "hamiacct_books_complete": "1x60",
+    "hamiacct_inbox_lag_seconds": "0.2x60",
+    'hamiacct_inbox_events{state="refused"}': "0x60",
+    'hamiacct_audit_discrepancies{book="quotas"}': "0x60",
+    "hamiacct_audit_last_run_timestamp_seconds": "0+60x60",
+    'hamiacct_findings{code="overcommitted"}': "0x60",
+    'hamiacct_findings{code="unregistered-device"}': "0x60",
+    'hamiacct_resource_quota_over{namespace="a",quota_name="m"}': "0x60",
+    "hamiacct_binding_oldest_seconds": "0x60",
+    "hamiacct_watcher_alive": "1x60",
+    'hamiacct_watcher_silent_seconds{kind="Pod"}': "20x60",
+    'hamiacct_watcher_state{kind="Pod",state="backing-off"}': "0x60",
+    'hamiacct_http_requests_total{status="200"}': "0+600x60",
+    'hamiacct_http_requests_total{status="503"}': "0+6x60",
+    'hamiacct_decisions_total{question="bind",verdict="allowed"}': "0+100x60",
+    'hamiacct_decisions_total{question="bind",verdict="error"}': "0+1x60",
+    'hamiacct_decision_seconds_bucket{question="bind",le="0.1"}': "0+100x60",
+    'hamiacct_decision_seconds_bucket{question="bind",le="30"}': "0+100x60",
+    'hamiacct_decision_seconds_bucket{question="bind",le="+Inf"}': "0+100x60",
+    'hamiacct_tasks_total{task="t",state="failure"}': "0x60",
+    'hamiacct_tasks_total{task="t",state="success"}': "0+10x60",
+}
+ILL = {
+    "HamiacctDown": ('up{job="hamiacct-worker"}', "0x60"),
+    "HamiacctDatabaseAway": ("hamiacct_database_up", "0x60"),
+    "HamiacctBooksIncomplete": ("hamiacct_books_complete", "0x60"),
+    "HamiacctInboxLag": ("hamiacct_inbox_lag_seconds", "0+60x60"),
+    "HamiacctEventsRefused": ('hamiacct_inbox_events{state="refused"}', "1x60"),
+    "HamiacctBooksDisagree": ('hamiacct_audit_discrepancies{book="quotas"}', "2x60"),
+    "HamiacctAuditOverdue": ("hamiacct_audit_last_run_timestamp_seconds", "-20000x60"),
+    "HamiacctCardsOvercommitted": ('hamiacct_findings{code="overcommitted"}', "1x60"),
+    "HamiacctUsageOnUnregisteredDevices": ('hamiacct_findings{code="unregistered-device"}', "1x60"),
+    "HamiacctQuotaOverLimit": ('hamiacct_resource_quota_over{namespace="a",quota_name="m"}', "5x60"),
+    "HamiacctBindingStuck": ("hamiacct_binding_oldest_seconds", "0+60x60"),
+    "HamiacctWatcherGone": ("hamiacct_watcher_alive", "0x60"),
+    "HamiacctWatcherSilent": ('hamiacct_watcher_silent_seconds{kind="Pod"}', "0+60x60"),
+    "HamiacctWatcherBackingOff": ('hamiacct_watcher_state{kind="Pod",state="backing-off"}', "1x60"),
+    "HamiacctErrors": ('hamiacct_http_requests_total{status="503"}', "0+60x60"),
+    "HamiacctDecisionsFail": ('hamiacct_decisions_total{question="bind",verdict="error"}', "0+60x60"),
+    "HamiacctSlow": ('hamiacct_decision_seconds_bucket{question="bind",le="0.1"}', "0+10x60"),
+    "HamiacctTasksFail": ('hamiacct_tasks_total{task="t",state="failure"}', "0+1x60"),
+}
+
+
+def told_of(situation: Mapping[str, str], wanted: list[str]) -> dict[str, Any]:
+    """A test of promtool's: after 50 minutes exactly these alerts fire."""
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in situation.items()],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": "50m",
+                "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in wanted],
+            }
+        ],
+    }
+
+
+def test_every_alert_has_its_illness() -> None:
+    assert ILL.keys() == {rule["alert"] for rule in rules()}
+    assert {name for name, _ in ILL.values()} <= WELL.keys()
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_each_alert_fires_alone_and_none_while_all_is_well(tmp_path: Path) -> None:
+    tests = [told_of(WELL, []), *(told_of(WELL | dict([ill]), [alert]) for alert, ill in ILL.items())]
+    file = tmp_path / "alerts_test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(MONITORING / "alerts.yaml")], "tests": tests}))
+    checked = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
