@@ -1,15 +1,18 @@
 """The recorded cluster: what it holds, and that the real pipeline makes of it what its story says."""
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import transaction
 from rest_framework.test import APIClient
 
@@ -262,3 +265,19 @@ def test_the_readme_shows_what_the_books_answer(books: Callable[[str], Any]) -> 
             if line != "...":
                 assert line in answered[place:], f"{path} does not answer {line}"
                 place = answered.index(line, place) + 1
+
+
+def test_the_readme_shows_what_compare_prints(books: Callable[[str], Any]) -> None:
+    """Line by line, in order; what is left out there is an ellipsis."""
+    (shown,) = re.findall(
+        r"manage\.py compare\)\n\n```text\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S
+    )
+    printed = StringIO()
+    with contextlib.suppress(CommandError):  # the books of this test are never declared complete
+        call_command("compare", stdout=printed)
+    told = printed.getvalue().splitlines()
+    place = 0
+    for line in shown.splitlines():
+        if line != "...":
+            assert line in told[place:], f"compare does not print {line}"
+            place = told.index(line, place) + 1
