@@ -79,27 +79,27 @@ class Cluster:
         return 200
 
     def watch(self, path: str, seconds: int = 1, **query: Any) -> list[Object]:
-        """The events of a watch of so many seconds, without its bookmarks."""
+        """The events of a watch of so many seconds."""
+        if self.api is not None:
+            self.api.watch_seconds = 0.05  # it tells all there is at once
         asked = {"watch": "true", "timeoutSeconds": seconds, **query}
         with self._http.stream("GET", path, params=asked) as response:
             if response.status_code >= 400:
                 raise Refused(response.status_code, orjson.loads(response.read()))
-            events = [orjson.loads(line) for line in response.iter_lines()]
-        return [event for event in events if event["type"] != "BOOKMARK"]
+            return [orjson.loads(line) for line in response.iter_lines()]
 
     # --- objects
 
     def add_namespace(self, suffix: str) -> str:
         """A namespace of this run. The tests' own server knows no namespaces, and needs none."""
-        name = f"{self.run}-{suffix}"
+        name = f"{self.run}-{suffix}-{len(self._namespaces)}"
         if self.api is None:
             self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         self._namespaces.append(name)
         return name
 
-    def add_node(self, suffix: str, annotations: dict[str, str]) -> Object:
-        """A node of this run that no kubelet looks after."""
-        name = f"{self.run}-{suffix}"
+    def add_node(self, name: str, annotations: dict[str, str]) -> Object:
+        """A node that no kubelet looks after."""
         self._nodes.append(name)
         return self.call(
             "POST", "/api/v1/nodes", {"metadata": {"name": name, "annotations": annotations}, "status": {}}
@@ -143,13 +143,13 @@ class Cluster:
             for one in manifests
             if one["kind"] == "ClusterRole" and one["metadata"]["name"] == role
         ]
-        name = f"{self.run}-{role}"
+        name = f"{self.run}-{role}-{len(self._roles)}"
+        self._roles.append(name)
         if self.api is not None:
             self.api.tokens.add(name)
             self.api.restrict(rules, token=name)
             return self.api.kubeconfig(folder, token=name, name=role)
         namespace = self._namespaces[0]
-        self._roles.append(name)
         self.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
         binding = {"metadata": {"name": name}, "roleRef": reference}
@@ -170,7 +170,7 @@ class Cluster:
 
     def clean(self) -> None:
         """Removes what this run made."""
-        for name in self._roles:
+        for name in self._roles if self.api is None else ():
             self.delete(f"{RBAC}/clusterrolebindings/{name}")
             self.delete(f"{RBAC}/clusterroles/{name}")
         with contextlib.suppress(Refused):

@@ -53,8 +53,8 @@ class World:
             quota = {"metadata": {"name": "q"}, "spec": {"hard": hard}}
             self.cluster.add("resourcequotas", self.namespaces[-1], quota)
         for number in range(nodes):
-            node = self.cluster.add_node(f"n{number}", self.registered())
-            self.nodes.append(node["metadata"]["name"])
+            self.nodes.append(f"{self.namespaces[0]}-n{number}")
+            self.cluster.add_node(self.nodes[-1], self.registered())
 
     def registered(self) -> dict[str, str]:
         """What a node says: all of its cards, or all but one."""
@@ -104,7 +104,7 @@ class World:
                 self.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": told}})
             case "node":
                 self.cluster.delete(f"/api/v1/nodes/{node}")
-                self.cluster.add_node(node.removeprefix(f"{self.cluster.run}-"), self.registered())
+                self.cluster.add_node(node, self.registered())
             case "quota":
                 hard = {f"limits.{GPUMEM}": str(self.rng.randrange(1000, 200_000))}
                 path = f"/api/v1/namespaces/{namespace}/resourcequotas/q"

@@ -17,7 +17,7 @@ from rest_framework.test import APIClient
 
 from hamiacct import models
 from hamiacct.operations import watching
-from tests.cluster.clusters import KUBECONFIG, Cluster, given_cluster, own_cluster
+from tests.cluster.clusters import Cluster
 from tests.cluster.lives import GPUMEM, NOTHING, World
 from tests.cluster.waiting import until
 from tests.live import LiveStack
@@ -34,18 +34,6 @@ SECONDS_TO_TAKE_OVER = 15.0
 SECONDS_TO_CATCH_UP = 60.0
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(params=["own", "given"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
-    if request.param == "own":
-        with own_cluster(tmp_path) as cluster:
-            yield cluster
-        return
-    if not KUBECONFIG:
-        pytest.skip("HAMIACCT_TEST_KUBECONFIG is not set")
-    with given_cluster() as cluster:
-        yield cluster
 
 
 @pytest.mark.parametrize("redis", [False, True], ids=["the watcher alone", "with worker and Redis"])
@@ -92,7 +80,8 @@ class Trial:
         try:
             until(lambda: not self.differences(expected), SECONDS_TO_CATCH_UP, every=0.2)
         except TimeoutError:
-            pytest.fail("\n".join(self.differences(expected)[:20]))
+            logs = [(self.stack.folder / f"{name}.log").read_text()[-3000:] for name in self.stack.processes]
+            pytest.fail("\n".join([*self.differences(expected)[:20], *logs]))
         self.ledger_agrees(expected)
 
     def start(self, name: str) -> None:
@@ -141,11 +130,9 @@ class Trial:
             for pod in everything(self.get, f"/api/v1/pods?namespace={namespace}")
         }
         for uid, account in expected.pods.items():
-            if uid in self.world.plain:
-                if uid in stored:
-                    yield f"{uid} carries nothing of ours and is stored"
-            elif account.lives and uid not in stored:
-                yield f"{uid} is missing"
+            is_plain = uid in self.world.plain
+            if account.lives and (uid in stored) is is_plain:
+                yield f"{uid} {'carries nothing of ours and is stored' if is_plain else 'is missing'}"
         for uid, pod in stored.items():
             known = expected.pods.get(uid)
             state = known.state if known else "ended"
