@@ -186,9 +186,8 @@ class Follower:
 
     def _finish(self, listing: Listing) -> None:
         """The sweep. What it refuses is believed when a second list in a row says the same (decision 33)."""
-        again = timezone.now()
         try:
-            result = snapshots.finish(listing, confirmed=self._absent, at=again)
+            result = snapshots.finish(listing, confirmed=self._absent, at=timezone.now())
         except TooManyAbsent as fault:
             is_first, self._absent = self._absent is None, fault.absent
             log.warning("a list of %s ends nothing: %s", self._kind, fault)

@@ -152,6 +152,7 @@ class Watcher:
             self._tell("the lease cannot be looked at, the database: %s", str(fault).strip())
             return
         if self._ends.is_set():
+            watching.give_up_lease(self._holder)  # it may have been taken after the farewell
             return
         if not has_lease:
             self._lose()

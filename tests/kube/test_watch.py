@@ -176,11 +176,17 @@ def test_a_stream_that_ends_goes_on_from_its_last_version(
     cluster.fail("WATCH", "/pods", ending, after=2)
     until_listed(news)
     seen: list[str] = []
+    was_away = False
     for number in range(4):
         cluster.create(say.pod(f"p{number}"))
     while len(seen) < 4:
-        seen += names([event["object"] for event in until_event(news).events])
+        match next(news):
+            case Batch(events, _):
+                seen += names([event["object"] for event in events])
+            case Away():
+                was_away = True
     assert seen == ["p0", "p1", "p2", "p3"]
+    assert was_away == (ending is not Ending.WELL)
     assert verbs(cluster) == ["list", "watch", "watch"]
     first, second = (int(call.query["resourceVersion"]) for call in cluster.requests[1:])
     assert second == first + 2
