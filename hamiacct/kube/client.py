@@ -64,6 +64,9 @@ UNUSABLE = (
     yaml.YAMLError,
 )
 
+# What a token that is a file or a program's output may raise with each call: no such program, no JSON in it.
+UNREADABLE_CREDENTIALS = (ConfigError, LookupError, ValueError, OSError)
+
 MERGE_PATCH = "application/merge-patch+json"
 FIELD_MANAGER = "hamiacct"
 
@@ -242,7 +245,9 @@ class Client:
             raise Unavailable(f"the API server cannot be reached: {error or type(error).__name__}") from error
         except httpx2.HTTPError as error:
             raise _lost(f"{method} {path}: no answer: {error or type(error).__name__}", is_read) from error
-        except ConfigError as error:  # a token that is a file, or a program's output, is read with each call
+        except (
+            UNREADABLE_CREDENTIALS
+        ) as error:  # a token that is a file, or a program's output, is read with each call
             raise Unavailable(f"the credentials cannot be used: {error}") from error
         if response.status_code >= 300:
             raise _fault(response, f"{method} {path}", is_read)
@@ -268,7 +273,7 @@ def _unavailable_where_lost(what: str) -> Iterator[None]:
         raise Silent(f"{what} showed nothing for {QUIET_SECONDS:.0f} s, not even a bookmark") from error
     except (httpx2.HTTPError, httpx2.StreamError) as error:
         raise Unavailable(f"{what} was cut: {error or type(error).__name__}") from error
-    except ConfigError as error:
+    except UNREADABLE_CREDENTIALS as error:
         raise Unavailable(f"the credentials cannot be used: {error}") from error
 
 
@@ -394,7 +399,10 @@ def _connected(kubeconfig: Path | None, written: int) -> Client:
     limits = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
     parameters = client_adapter.ConnectionParams(timeout=limits, trust_env=False)
     try:
-        found = KubeConfig.from_service_account() if kubeconfig is None else KubeConfig.from_file(kubeconfig)
+        if kubeconfig is None:
+            found = KubeConfig.from_service_account(SERVICE_ACCOUNT)
+        else:
+            found = KubeConfig.from_file(kubeconfig)
         chosen = found.get()
         assert chosen is not None  # without a context it raises
         return Client(client_adapter.Client(chosen._replace(user=chosen.user or User()), parameters))
