@@ -518,7 +518,6 @@ def _worst_card(card: Card) -> tuple[Any, ...]:
     """Cards that hold more than they have, then the most that is not counted, then the most held back."""
     over_by = card.over_by
     return (
-        over_by.is_nothing,
         (-over_by.memory_mib, -over_by.cores, -over_by.slots),
         card.hami.memory_mib - card.right.memory_mib >= 0,
         -abs(card.hami.memory_mib - card.right.memory_mib),
