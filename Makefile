@@ -13,7 +13,7 @@ export PYTHONUNBUFFERED = 1
 # What reads the settings without serving anything (types, schema, migrations): no database is asked.
 STATIC := HAMIACCT_DATABASE_URL=postgresql://nobody@127.0.0.1:1/none HAMIACCT_SECRET_KEY=static
 
-.PHONY: setup run serve test lint format openapi lock audit-dependencies clean
+.PHONY: setup run serve test prove-live lint format openapi lock audit-dependencies clean
 
 # The environment is rebuilt when the lock differs from the one it was built from, and only then.
 # Where Python comes without ensurepip (Debian's python3 with python3-pip), the outer pip fills the venv.
@@ -40,6 +40,12 @@ serve: setup
 
 test: setup
 	$(BIN)/python -m pytest
+
+# The judging trial: CHURN_PODS pods live while the watcher is killed CHURN_KILLS times, against the API server of the
+# tests; `make prove-live KUBECONFIG=path` tries it on that cluster too. CHURN_SEED=n: other chances.
+prove-live: setup
+	CHURN_PODS=$${CHURN_PODS:-2000} CHURN_KILLS=$${CHURN_KILLS:-10} CHURN_LEASE=1 \
+	  HAMIACCT_TEST_KUBECONFIG=$(if $(KUBECONFIG),$(abspath $(KUBECONFIG))) $(BIN)/python -m pytest tests/cluster -v --show-capture=no
 
 lint: setup
 	$(BIN)/ruff format --check .
