@@ -34,6 +34,7 @@ def held(kind: Kind, objects: Sequence[Envelope]) -> dict[Envelope, int]:
 
 def _versions(kind: Kind, objects: Sequence[Envelope]) -> dict[object, int]:
     history = models.Feed.objects.values_list("history", flat=True).get(kind=kind)
+    rows: list[tuple[object, int, bool]]
     if kind is Kind.POD:
         pods = models.Pod.objects.filter(uid__in=[one.uid for one in objects])
         rows = [

@@ -50,7 +50,7 @@ def follow(cluster: ApiServer, tmp_path: Path) -> Iterator[Callable[[], Term]]:
         thread = threading.Thread(target=Follower(Kind.POD, term, connect).run)
         thread.start()
         begun.append((term, thread))
-        cluster.wait(lambda: cluster.watching("pods") == 1)
+        cluster.wait(lambda: cluster.watching("pods") == 1, 30)
         return term
 
     yield begin
@@ -60,7 +60,7 @@ def follow(cluster: ApiServer, tmp_path: Path) -> Iterator[Callable[[], Term]]:
         assert not thread.is_alive()
 
 
-def until(is_so: Callable[[], Any], seconds: float = 10.0) -> None:
+def until(is_so: Callable[[], Any], seconds: float = 30.0) -> None:
     ends = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < ends, "it did not come to that"
@@ -120,7 +120,7 @@ def test_a_list_that_no_second_one_confirms_ends_nothing_and_is_shown(
     first.go.set()
     thread = threading.Thread(target=follow)
     thread.start()
-    assert second.reached.wait(10)
+    assert second.reached.wait(30)
     cluster.delete("Pod", "p25", "team-a")
     second.go.set()
     until(lambda: state()[0] is WatchState.WATCHING and "would end 26 of 30" in state()[1])
