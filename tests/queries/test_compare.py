@@ -1,5 +1,6 @@
 """HAMi's numbers beside ours, from what is in the books."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -295,3 +296,18 @@ def test_a_card_over_its_total_names_everybody_on_it(send: Send) -> None:
         ("GPU-a", ["two", "one"]),
         ("GPU-b", []),
     ]
+
+
+def test_cores_of_a_namespace_are_in_the_unit_of_quotas(send: Send) -> None:
+    """AMD's are units of the card on the card, and percent of a card in a quota."""
+    register = json.dumps([watch.card("AMD-a", cores=200, type="MI300X")])
+    text = "AMD-a,MI300X,100,50:;AMD-a,MI300X,100,20:;"
+    told = {"hami.io/vgpu-node": "n1", "hami.io/amd-devices-allocated": text}
+    send(
+        watch.node("n1", **{"hami.io/node-amd-register": register}),
+        say_manifest("sidecar, running", "app", name="web", uid="u-web", annotations=told),
+    )
+    found = compare.compare(Formula.V2_10)
+    (card,), (namespace,) = found.cards, found.namespaces
+    assert (card.hami.cores, card.right.cores) == (50, 70)
+    assert (namespace.hami.cores, namespace.right.cores) == (25, 35)
