@@ -1,4 +1,4 @@
-"""The service as it runs in earnest, on servers of its own: a PostgreSQL that syncs, Valkey, web and workers."""
+"""The service as it runs in earnest, on servers of its own: PostgreSQL that syncs, Valkey, web, workers."""
 
 from __future__ import annotations
 
