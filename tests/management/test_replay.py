@@ -183,6 +183,16 @@ def test_more_events_than_a_batch_and_several_in_a_line(replayed: Replayed) -> N
     assert used() == 1100
 
 
+def test_a_list_after_events_in_one_file_is_newer_than_they(replayed: Replayed) -> None:
+    gone = watch.pod("gone", "GPU-a 1 0", version=10)
+    listing = {"kind": "PodList", "metadata": {"resourceVersion": "20"}, "items": []}
+    later = watch.pod("later", "GPU-a 1 0", version=21)
+    told, _ = replayed("-", stdin=lines(watch.event(gone), listing, watch.event(later)))
+    assert "events:    2 applied" in told
+    assert "1 ended" in told
+    assert states() == {"gone": "ended", "later": "steady"}
+
+
 def test_compressed_and_cut_off(replayed: Replayed, tmp_path: Path) -> None:
     told, _ = replayed(write(tmp_path / "all.json.gz", gzip.compress((PRINTED / "pods.json").read_bytes())))
     assert "2 added" in told

@@ -147,6 +147,12 @@ class _Progress:
         """So much of this file has been read."""
         self._bar.update(self._task, description=name, completed=self._before_bytes + done_bytes)
 
+    def say(self, message: str) -> bool:
+        """Prints above the bar; False where there is none."""
+        if self._console.is_terminal:
+            self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+        return self._console.is_terminal
+
     def next_file(self, size_bytes: int) -> None:
         """The file is done."""
         self._before_bytes += size_bytes
@@ -283,7 +289,9 @@ class _Reader:
         self._say(line, f"rejected: {pointer + ': ' if pointer else ''}{detail}")
 
     def _say(self, line: int, message: str) -> None:
-        self._command.stderr.write(f"{self._recording.name}, line {line}: {message}")
+        told = f"{self._recording.name}, line {line}: {message}"
+        if not self._progress.say(told):
+            self._command.stderr.write(told)
 
 
 def _values(text: bytes) -> Iterator[object]:
