@@ -21,6 +21,7 @@ from hamiacct.queries.overview import Card
 
 PALETTE = 6
 STEPS_DRAWN = 16
+FEWEST_COLUMNS = 4  # so that a pod with one charge is no wall of colour
 CHART_HEIGHT = 160
 HEADROOM = 1.15
 
@@ -191,10 +192,9 @@ def card(found: OnDevice, notes: Mapping[findings.Place, tuple[findings.Note, ..
     for one in holders:
         name = f"{one.holder.namespace}/{one.holder.name}"
         segments.append(Segment(one.look, one.holder.steady_mib, f"{name}: {one.memory}"))
-        segments.append(
-            Segment("inits", one.holder.memory_mib - one.holder.steady_mib, f"{name}, for its inits: {one.back}")
-        )
-    back = sum(one.memory_mib - one.steady_mib for one in found.holders)
+        back = one.holder.memory_mib - one.holder.steady_mib
+        segments.append(Segment("inits", back, f"{name}, for its inits: {one.back}"))
+    all_back = sum(one.memory_mib - one.steady_mib for one in found.holders)
     over = max(0, row.memory_mib_used - row.memory_mib_total)
     used, total = shown.gib(row.memory_mib_used), shown.gib(row.memory_mib_total)
     return CardPage(
@@ -205,7 +205,7 @@ def card(found: OnDevice, notes: Mapping[findings.Place, tuple[findings.Note, ..
         total,
         shown.gib(max(0, row.memory_mib_total - row.memory_mib_used)),
         shown.gib(over) if over else "",
-        shown.gib(back) if back else "",
+        shown.gib(all_back) if all_back else "",
         holders,
         found.others,
         notes.get((row.node, row.uuid), ()),
@@ -300,7 +300,7 @@ def _y(level: int, top: int) -> float:
 
 def _columns(stretches: Sequence[Stretch]) -> tuple[Charge, ...]:
     top = max((level for *_, level in stretches), default=0)
-    width = 100 / len(stretches) if stretches else 100.0
+    width = 100 / max(len(stretches), FEWEST_COLUMNS)
     columns = []
     for place, (lines, difference, level) in enumerate(stretches):
         last = lines[-1]

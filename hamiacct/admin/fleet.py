@@ -36,7 +36,7 @@ class NodeAdmin(BooksAdmin):
     search_fields = ("name",)
     search_help_text = "the beginning of a node's name"
     ordering = ("name",)
-    fields = (
+    stored = (
         "name",
         "stands",
         "devices",
@@ -52,7 +52,8 @@ class NodeAdmin(BooksAdmin):
         "labels",
         "annotations",
     )
-    readonly_fields = fields
+    fieldsets = (("as stored", {"fields": stored, "classes": ("collapse",)}),)
+    readonly_fields = stored
 
     def searched(self, rows: Rows, term: str) -> Rows:
         """By the beginning of the name."""
@@ -111,7 +112,7 @@ class DeviceAdmin(BooksAdmin):
     search_help_text = "a uuid, or the beginning of a node's name"
     ordering = ("node", "uuid")
     change_form_template = "hamiacct/device.html"
-    fields = (
+    stored = (
         "node",
         "uuid",
         "index",
@@ -126,7 +127,8 @@ class DeviceAdmin(BooksAdmin):
         "mig_profiles",
         "custom",
     )
-    readonly_fields = fields
+    fieldsets = (("as stored", {"fields": stored, "classes": ("collapse",)}),)
+    readonly_fields = stored
 
     def searched(self, rows: Rows, term: str) -> Rows:
         """By the uuid, or by the beginning of the node's name."""

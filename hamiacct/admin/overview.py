@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -20,7 +21,7 @@ from hamiacct.admin.shown import Segment
 from hamiacct.queries import decisions, inbox, overview, watching
 from hamiacct.queries.overview import Order
 
-QUOTAS, FINDINGS, REFUSALS, EVENTS = 10, 8, 6, 4
+QUOTAS, FINDINGS, REFUSALS, EVENTS, REASONS = 10, 8, 6, 4, 3
 LAST_PAGE = 10_000
 ORDERS = {
     Order.FULLEST: "fullest first",
@@ -212,12 +213,19 @@ def refusals() -> dict[str, Any]:
                 "verdict": shown.state(one.verdict.value),
                 "pod": f"{one.namespace}/{one.pod}".strip("/"),
                 "message": one.message,
+                "reasons": reasons(one.reasons),
                 "address": shown.list_address("decision", q=f"{one.namespace}/{one.pod}") if one.pod else "",
             }
             for one in found.items
         ],
         "refusals_address": shown.list_address("decision"),
     }
+
+
+def reasons(by_name: Mapping[str, Sequence[str]]) -> list[tuple[str, int]]:
+    """Why not, and on how many nodes, the most frequent first."""
+    counted = [(name, len(nodes)) for name, nodes in by_name.items()]
+    return sorted(counted, key=lambda one: (-one[1], one[0]))[:REASONS]
 
 
 def events(request: HttpRequest) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class PodAdmin(BooksAdmin):
     change_form_template = "hamiacct/pod.html"
     delete_selected_confirmation_template = "hamiacct/release_pods.html"
     delete_confirmation_template = "hamiacct/release_pods.html"
-    fields = (
+    stored = (
         "uid",
         "namespace",
         "name",
@@ -84,7 +84,8 @@ class PodAdmin(BooksAdmin):
         "labels",
         "annotations",
     )
-    readonly_fields = fields
+    fieldsets = (("as stored", {"fields": stored, "classes": ("collapse",)}),)
+    readonly_fields = stored
 
     def searched(self, rows: Rows, term: str) -> Rows:
         """By uid or name."""

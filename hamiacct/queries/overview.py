@@ -25,13 +25,12 @@ from django.db.models import (
     OuterRef,
     Q,
     QuerySet,
-    Subquery,
     Sum,
     Value,
     When,
     Window,
 )
-from django.db.models.functions import Coalesce, RowNumber
+from django.db.models.functions import RowNumber
 
 from hamiacct import models
 from hamiacct.accounting.quota import Dimension
@@ -59,7 +58,7 @@ class Order(StrEnum):
 
     FULLEST = "fullest"
     EMPTIEST = "emptiest"
-    ODDEST = "oddest"
+    ODDEST = "oddest"  # those without findings are left out
     NAME = "name"
 
 
@@ -222,16 +221,16 @@ def _wanted(node: str, vendor: str, is_odd: bool) -> QuerySet[models.Device]:
     return devices
 
 
-def _first_of(devices: QuerySet[models.Device], order: Order, number: int) -> QuerySet[models.Device, Any]:
+def _first_of(devices: QuerySet[models.Device], order: Order, number: int) -> QuerySet[Any, Any]:
     """The nodes of a page, and one more where there are more, in an order that `_place` repeats."""
     first = (number - 1) * NODES_A_PAGE
     nodes = devices.values("node").order_by()
     if order is Order.NAME:
         ordered = nodes.distinct().order_by("node")
     elif order is Order.ODDEST:
-        of_it = ODD.filter(node=OuterRef("node")).order_by().values("node").annotate(number=Count("id"))
-        counted = Coalesce(Subquery(of_it.values("number")), Value(0))
-        ordered = nodes.distinct().annotate(odd=counted).order_by("-odd", "node")
+        has_cards = Exists(devices.filter(node=OuterRef("node")))
+        counted = ODD.filter(has_cards).values("node").order_by().annotate(number=Count("id"))
+        return counted.order_by("-number", "node").values("node")[first : first + NODES_A_PAGE + 1]
     else:
         sign = "-" if order is Order.FULLEST else ""
         ordered = nodes.annotate(fullest=Max(SHARE), held=Sum("memory_mib_used")).order_by(
@@ -378,7 +377,7 @@ SELECT count(DISTINCT node) FILTER (WHERE registered),
   coalesce(sum(greatest(memory_mib_total - memory_mib_used, 0)) FILTER (WHERE registered), 0),
   (SELECT coalesce(json_object_agg(state, number), '{}')::text FROM unnest(%s::text[]) AS state,
     LATERAL (SELECT count(*) AS number
-      FROM (SELECT 1 FROM hamiacct_pod WHERE hamiacct_pod.state = state.state LIMIT %s) AS bounded) AS counted)
+      FROM (SELECT 1 FROM hamiacct_pod AS pod WHERE pod.state = state.state LIMIT %s) AS bounded) AS counted)
 FROM hamiacct_device
 """
 
