@@ -1,4 +1,4 @@
-"""Celery tasks: each makes one call. A message carries nothing; what to do is in the database."""
+"""Celery tasks: each makes one call. What to do is in the database; a message carries only whose request woke it."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 import gzip
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -240,3 +241,29 @@ def test_a_reason_that_is_on_no_list_is_another() -> None:
         assert decision.reason == metrics.OTHER
         metrics.refuse(Refusal.NO_FIT, {"CardNotHealth": ["n1"], "NumaNotFit": ["n1", "n2"]})
         assert decision.reason == "NumaNotFit"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_scrape_is_of_one_moment(api: APIClient) -> None:
+    """Cards that register while it reads are in all of it or in none."""
+    others = ThreadPoolExecutor(1)
+
+    def meanwhile(execute: Any, sql: str, *rest: Any) -> Any:
+        if 'FROM "hamiacct_finding"' in sql and not registered:
+            registered.append(others.submit(in_another_connection, fill, 1).result())
+        return execute(sql, *rest)
+
+    registered: list[None] = []
+    with connection.execute_wrapper(meanwhile):
+        found = samples(scrape(api))
+    assert registered
+    assert "hamiacct_gpu_shared_count" not in found
+    assert of(found, "hamiacct_devices", state="registered") == [0]
+    assert of(samples(scrape(api)), "hamiacct_devices", state="registered") == [8]
+
+
+def in_another_connection(work: Callable[..., None], *words: Any) -> None:
+    try:
+        work(*words)
+    finally:
+        connection.close()

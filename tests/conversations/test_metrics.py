@@ -232,7 +232,7 @@ def test_pods_are_told_only_where_that_is_set_and_by_their_containers(
     assert of(found, memory, **labels) == [1000 * 2**20]
 
 
-@pytest.mark.parametrize("text", ['a"b', "a\\b", "a\nb"])
+@pytest.mark.parametrize("text", ['a"b', "a\\nb", "a\nb"])
 def test_whatever_is_in_a_label_is_read_back(books: Books, api: APIClient, text: str) -> None:
     books.post_events({"type": "ADDED", "object": watch.node("n1", watch.card("GPU-a", type=text))})
     assert of(scrape(api), "hamiacct_gpu_memory_limit_bytes", device_type=text) == [24576 * 2**20]
