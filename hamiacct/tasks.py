@@ -1,4 +1,4 @@
-"""Celery tasks: each makes one call. What to do is in the database; a message carries only whose request woke it."""
+"""Celery tasks: each makes one call. What to do is in the database; a message says only who woke whom."""
 
 from __future__ import annotations
 
