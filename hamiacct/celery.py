@@ -87,7 +87,7 @@ def keep_our_logging(**_: Any) -> None:
 
 @signals.celeryd_init.connect
 def count_together(instance: Any = None, **_: Any) -> None:
-    """Before a worker starts its pool: all of its processes count in one folder; what it prints is its log."""
+    """Before a worker starts its pool: its processes count in one folder; what it prints is its log."""
     metrics.share()
     logging.captureWarnings(True)
     instance.quiet = True
