@@ -35,7 +35,7 @@ RENEW_SECONDS = 3.0
 STANDBY_SECONDS = 1.0
 MARGIN_SECONDS = 1.0
 """How long before the lease runs out nothing more is applied under it."""
-FAREWELL_SECONDS = 1.0
+FAREWELL_SECONDS = 0.8
 
 
 class Signals:
@@ -109,7 +109,7 @@ class Watcher:
             term.over.set()
             self._thread(self._say_farewell, "farewell").join(FAREWELL_SECONDS)
         for thread in self._threads:
-            thread.join(0.05)
+            thread.join(0.02)  # one that is writing a line of the log is not interrupted
 
     def fail(self, fault: Exception) -> None:
         """There is no going on."""
