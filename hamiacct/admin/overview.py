@@ -21,7 +21,7 @@ from hamiacct.admin.shown import Segment
 from hamiacct.queries import decisions, inbox, overview, watching
 from hamiacct.queries.overview import Order
 
-QUOTAS, FINDINGS, REFUSALS, EVENTS, REASONS = 10, 8, 6, 4, 3
+QUOTAS, FINDINGS, REFUSALS, EVENTS, REASONS = 10, 8, 4, 4, 3
 LAST_PAGE = 10_000
 ORDERS = {
     Order.FULLEST: "fullest first",

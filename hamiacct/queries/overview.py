@@ -40,7 +40,7 @@ from hamiacct.queries.usage import DEVICES, IN_A_NODE, Room
 
 NODES_A_PAGE = 24
 CARDS_A_NODE = 64
-MOST_QUOTAS = 2000
+MOST_QUOTAS = 500
 PER_MILLE = 1000
 NO_SIZE = 1_000_000
 MOST_COUNTED = 10_000
@@ -361,7 +361,7 @@ def totals() -> Totals:
 
 
 TOTALS = """
-SELECT count(DISTINCT node) FILTER (WHERE registered),
+SELECT (SELECT count(*) FROM hamiacct_node WHERE NOT deleted),
   count(*) FILTER (WHERE registered),
   count(*) FILTER (WHERE NOT registered),
   count(*) FILTER (WHERE registered AND NOT healthy),

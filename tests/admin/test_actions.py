@@ -99,11 +99,11 @@ def test_one_pod_deleted_on_its_page_is_revived_by_a_newer_event(
 
 @pytest.mark.parametrize("across", [True, False], ids=["the whole list", "row by row"])
 def test_more_pods_than_a_form_has_fields(send: Send, boss: Client, across: bool) -> None:
-    number = 1200
+    number = 120
     send(watch.node("n1", watch.card("GPU-a", memory=100_000, slots=2000)))
     send(*(watch.pod(f"p{place}", "GPU-a 10 0") for place in range(number)))
     assert used() == (number * 10, 0, number)
-    uids = [f"uid-p{place}" for place in range(number)]
+    uids = [f"uid-p{place}" for place in range(1200)]  # most of them are swept meanwhile
     if across:
         page = text_of(do(boss, PODS, "delete_selected", uids[0], select_across="1"))
         assert f"Release {number} pods" in page
