@@ -188,6 +188,17 @@ def test_the_overview_shows_what_one_may_see(books: None, sign_in: Callable[...,
     assert "a100-1" not in events
 
 
-def test_accounts_are_there(boss: Client) -> None:
-    for path in ("user", "group", "user/add"):
-        assert boss.get(f"/admin/auth/{path}/").status_code == 200
+def test_the_other_pages_of_the_site(boss: Client) -> None:
+    for path in (
+        "auth/user/",
+        "auth/group/",
+        "auth/user/add/",
+        "hamiacct/",
+        "auth/",
+        "password_change/",
+        "search/?s=pod",
+    ):
+        answer = boss.get(f"/admin/{path}")
+        assert answer.status_code == 200, path
+        assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+    assert "Pods" in text_of(boss.get("/admin/hamiacct/"))
