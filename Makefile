@@ -13,7 +13,7 @@ export PYTHONUNBUFFERED = 1
 # What reads the settings without serving anything (types, schema, migrations): no database is asked.
 STATIC := HAMIACCT_DATABASE_URL=postgresql://nobody@127.0.0.1:1/none HAMIACCT_SECRET_KEY=static
 
-.PHONY: setup run serve test prove-live lint format openapi lock audit-dependencies clean
+.PHONY: setup run serve test prove-live lint format openapi chart lock audit-dependencies clean
 
 # The environment is rebuilt when the lock differs from the one it was built from, and only then.
 # Where Python comes without ensurepip (Debian's python3 with python3-pip), the outer pip fills the venv.
@@ -63,6 +63,10 @@ format: setup
 
 openapi: setup
 	$(STATIC) $(BIN)/python manage.py spectacular --fail-on-warn --file docs/openapi.yaml
+
+# What the Helm chart makes of its cases, for the tests. Needs Helm 3.
+chart:
+	sh deploy/helm/render.sh
 
 lock: setup
 	$(COMPILE) $(UPGRADE) pyproject.toml -o requirements.txt
