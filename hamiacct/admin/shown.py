@@ -12,6 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 GIB = 1024
+TEN_TIB_IN_GIB = 10_240
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,10 @@ def gib(mib: int) -> str:
         return "0"
     if abs(mib) < GIB:
         return f"{mib} MiB"
-    return f"{round(mib / GIB, 1):g} GiB"
+    in_gib = mib / GIB
+    if abs(in_gib) < TEN_TIB_IN_GIB:
+        return f"{in_gib:.1f}".removesuffix(".0") + " GiB"
+    return f"{in_gib / GIB:,.1f}".removesuffix(".0") + " TiB"
 
 
 def percent(part: float, whole: float) -> float:
