@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
@@ -93,7 +92,7 @@ def served(live_stack: Callable[..., LiveStack]) -> LiveStack:
 
 @pytest.fixture
 def window(
-    served: LiveStack, chromium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chromium: str, served: LiveStack, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Visitor]]:
     """Opens windows; at the end nothing may have been complained about, nor asked of another host."""
     # The driver runs an event loop in this thread, beside which Django's ORM would not speak.
