@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from hamiacct.accounting.fit import Misfit
 from hamiacct.accounting.policies import device_policy_of, node_policy_of
 from hamiacct.accounting.words import Question, Refusal
 from hamiacct.kube.annotations import MAX_NAME
-from hamiacct.operations import decisions
+from hamiacct.operations import decisions, reservations
 from hamiacct.queries import fits
 
 MAX_BODY_BYTES = 8 * bodies.MIB
@@ -75,6 +76,20 @@ def question_in(
         return fits.question_of(pod, node_policy=node_policy, gpu_policy=gpu_policy)
     except Malformed as error:
         raise Malformed(error.detail, f"/pod{error.pointer}") from error
+
+
+def look(question: fits.Question, *, at: datetime) -> fits.Moment | None:
+    """What the books say at the moment of a question; holds whose time is up are ended before.
+
+    None for a pod that asks for nothing: then nothing is looked at.
+    """
+    if question.ask.is_empty:
+        return None
+    seen = fits.look(question, at=at)
+    if seen.has_due_holds:
+        reservations.expire(at=at)
+        seen = fits.look(question, at=at)
+    return seen
 
 
 # --- refusals --------------------------------------------------------------------------------------

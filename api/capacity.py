@@ -13,7 +13,6 @@ from rest_framework.response import Response
 from api import asking, bodies
 from api.auth import SCHEDULERS
 from api.endpoint import OF_BODIES, Endpoint
-from hamiacct.operations import reservations
 from hamiacct.queries import fits
 
 DEFAULT_AT_MOST = 1000
@@ -60,8 +59,13 @@ class Capacity(Endpoint):
         asked = asking.asked_in(request, CapacityQuestionSerializer)
         question = asking.question_in(asking.pod_in(asked["pod"]))
         now = timezone.now()
-        reservations.expire(at=now)
-        found = fits.capacity(question, nodes=asked.get("nodes"), at_most=asked["at_most"], at=now)
+        found = fits.capacity(
+            question,
+            nodes=asked.get("nodes"),
+            at_most=asked["at_most"],
+            at=now,
+            seen=asking.look(question, at=now),
+        )
         return Response(
             {
                 "count": found.count,

@@ -221,11 +221,11 @@ def ranked(args: ExtenderArgs, question: fits.Question) -> dict[str, float]:
     if question.ask.is_empty:
         return {}
     now = timezone.now()
-    reservations.expire(at=now)
+    seen = asking.look(question, at=now)
     if args.nodes is not None:
         found = fits.simulate(question, _inventories(args.nodes, now)[0], at=now)
     else:
         names = args.node_names
-        found = fits.find(question, nodes=names, limit=max(len(names), 1), verdicts=False, at=now)
+        found = fits.find(question, nodes=names, limit=max(len(names), 1), verdicts=False, at=now, seen=seen)
     policy = question.ask.node_policy
     return {one.node: policy.rank(one.score) for one in found.candidates}

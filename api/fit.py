@@ -24,7 +24,6 @@ from hamiacct.accounting.holdings import Held
 from hamiacct.accounting.pods import Allocation, Container
 from hamiacct.accounting.words import Question, Refusal
 from hamiacct.kube import patches
-from hamiacct.operations import reservations
 from hamiacct.queries import fits
 
 DEFAULT_LIMIT = 5
@@ -163,9 +162,13 @@ class Fit(Endpoint):
         except Malformed as fault:
             asking.keep(Question.FIT, Refusal.ERROR, pod, message=fault.detail)
             raise
-        reservations.expire(at=now)
         found = fits.find(
-            question, nodes=asked.get("nodes"), limit=asked["limit"], verdicts=asked["verdicts"], at=now
+            question,
+            nodes=asked.get("nodes"),
+            limit=asked["limit"],
+            verdicts=asked["verdicts"],
+            at=now,
+            seen=asking.look(question, at=now),
         )
         if not found.fits:
             verdict = Refusal.NO_QUOTA if fits.is_about_quota(found.failed) else Refusal.NO_FIT

@@ -90,6 +90,8 @@ DATABASES["default"] |= {
         "options": (
             f"-c lock_timeout={round(HAMIACCT.lock_timeout_seconds * 1000)}"
             " -c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000"
+            # What is prepared (queries.statements) finds rows by keys, whatever the keys: one plan will do.
+            " -c plan_cache_mode=force_generic_plan -c jit=off"
         ),
         **DATABASES["default"]["OPTIONS"],
     },

@@ -456,6 +456,11 @@ class Fleet:
     def __contains__(self, name: object) -> bool:
         return name in self._inventory.names.places
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its nodes, in no order."""
+        return self._inventory.names.by_place
+
     # --- change ----------------------------------------------------------------------------------
 
     def with_nodes(self, changed: Iterable[FitNode], gone: Collection[str] = ()) -> Fleet:

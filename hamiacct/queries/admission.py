@@ -5,21 +5,22 @@ Nothing is stored by asking (decision 20).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.utils import timezone
 
-from hamiacct import config, models, rows
+from hamiacct import config
 from hamiacct.accounting import admission, quota
 from hamiacct.accounting.admission import Admitted, Scheduling
-from hamiacct.accounting.amounts import Amount, Usage
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.pods import Pod
 from hamiacct.accounting.quota import Check, Dimension, Standing, Undetermined
-from hamiacct.queries import inbox, quotas
+from hamiacct.queries import moments, quotas
+from hamiacct.queries.moments import Moment, Own, Quota
 
 JUDGED_BY_WHAT_IS_KNOWN = "hamiacct judged the quota by what it knows: "
 
@@ -66,8 +67,10 @@ def check_quota(pod: Pod, *, at: datetime) -> QuotaCheck:
     """
     found = admission.admitted(pod, config.vendors())
     unsized = quota.undetermined(found.pod.containers, found.requests, config.vendor_by_key())
-    doubt = inbox.doubt(at) if found.asks_for_something else ""
-    return QuotaCheck(pod.namespace, _checks(found), unsized, bool(doubt), at)
+    if not found.asks_for_something:
+        return QuotaCheck(pod.namespace, (), unsized, False, at)
+    seen = moments.of_quotas(found.pod, at=at)
+    return QuotaCheck(pod.namespace, _checks(found, seen), unsized, bool(seen.doubt), at)
 
 
 def review(pod: Pod, *, at: datetime) -> Review:
@@ -83,9 +86,9 @@ def review(pod: Pod, *, at: datetime) -> Review:
         return Review(True, admitted=found)
     if not pod.namespace:
         raise Malformed("the request names no namespace")
-    checks = _checks(found)
-    doubt = inbox.doubt(at)
-    warnings = (f"{JUDGED_BY_WHAT_IS_KNOWN}{doubt}",) if doubt else ()
+    seen = moments.of_quotas(found.pod, at=at)
+    checks = _checks(found, seen)
+    warnings = (f"{JUDGED_BY_WHAT_IS_KNOWN}{seen.doubt}",) if seen.doubt else ()
     if refusal := quota.denial(checks):
         return Review(False, refusal, None, checks, warnings)
     return Review(True, "", found, checks, warnings)
@@ -97,59 +100,38 @@ def scheduling() -> Scheduling:
     return Scheduling(chosen.scheduler_name, chosen.force_overwrite_default_scheduler)
 
 
-def _checks(found: Admitted) -> tuple[Check, ...]:
+def _checks(found: Admitted, seen: Moment) -> tuple[Check, ...]:
     requested = quota.effective_request(found.pod.containers, found.requests)
-    return quota.checks(requested, standings(found.pod)) if len(requested) else ()
+    return quota.checks(requested, standings(found.pod, seen)) if len(requested) else ()
 
 
-def standings(pod: Pod) -> list[Standing]:
-    """Every limit of every ResourceQuota that selects the pod (decision 16), and what others use of it."""
-    found = models.ResourceQuota.objects.filter(namespace=pod.namespace, deleted=False)
-    selecting = [
-        row
-        for row in found.prefetch_related("usage").order_by("name")
-        if quota.selects(rows.requirements_of(row), pod.quota_facts)
-    ]
-    own = _own_usage(pod.uid) if selecting and pod.uid else None
+def standings(pod: Pod, seen: Moment | None = None) -> list[Standing]:
+    """Every limit of every ResourceQuota that selects the pod (decision 16), and what others use of it.
+
+    As `seen`; without it as it is now.
+    """
+    seen = seen or moments.of_quotas(pod, at=timezone.now())
     return [
         Standing(
-            row.name,
+            one.name,
             limit["resource"],
             limit["vendor"],
             Dimension(limit["dimension"]),
             hard,
-            _used_by_others(row, limit, own),
+            _used_by_others(one, limit, seen.own),
         )
-        for row in selecting
-        for limit in row.limits
+        for one in seen.quotas
+        if quota.selects(one.requirements, pod.quota_facts)
+        for limit in one.limits
         if (hard := quotas.scaled(limit)) is not None
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """What the pod itself counts in quotas by now, and the row by which they select it."""
-
-    row: models.Pod
-    usage: Usage[str]
-
-
-def _own_usage(uid: str) -> _Own | None:
-    row = models.Pod.objects.filter(uid=uid).prefetch_related("entries").first()
-    return _Own(row, _by_vendor(row.entries.all())) if row is not None else None
-
-
-def _by_vendor(entries: Iterable[models.UsageEntry]) -> Usage[str]:
-    usage: Usage[str] = Usage()
-    for entry in entries:
-        usage = usage.plus(Usage({entry.vendor: Amount(0, entry.memory_mib, entry.quota_cores)}))
-    return usage
-
-
-def _used_by_others(row: models.ResourceQuota, limit: Mapping[str, Any], own: _Own | None) -> int:
+def _used_by_others(counting: Quota, limit: Mapping[str, Any], own: Own) -> int:
     """What the quota counts; a pod that is charged already is not asked to fit beside itself."""
-    total = next((one for one in row.usage.all() if one.vendor == limit["vendor"]), None)
-    used = Amount(0, total.memory_mib, total.cores) if total is not None else Amount()
-    if own is not None and quota.selects(rows.requirements_of(row), rows.quota_facts_of(own.row)):
-        used = used.minus(own.usage[limit["vendor"]])
-    return used.memory_mib if limit["dimension"] == Dimension.MEMORY else used.cores
+    vendor, in_memory = limit["vendor"], limit["dimension"] == Dimension.MEMORY
+    memory_mib, cores = counting.usage.get(vendor, (0, 0))
+    mine = own.in_quotas[vendor]
+    if quota.selects(counting.requirements, own.facts):
+        memory_mib, cores = memory_mib - mine.memory_mib, cores - mine.cores
+    return memory_mib if in_memory else cores

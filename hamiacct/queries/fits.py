@@ -21,8 +21,9 @@ from hamiacct.accounting.pods import DeviceKey, Pod
 from hamiacct.accounting.policies import device_policy_of, node_policy_of
 from hamiacct.accounting.quota import Dimension
 from hamiacct.accounting.reasons import Reason
-from hamiacct.queries import fleet, inbox
+from hamiacct.queries import fleet, moments
 from hamiacct.queries.admission import standings
+from hamiacct.queries.moments import Moment as Moment
 
 MOST_PODS = 1000
 
@@ -94,22 +95,24 @@ def find(
     limit: int = 5,
     verdicts: bool = True,
     at: datetime,
+    seen: Moment | None = None,
 ) -> Fit:
     """Every feasible node up to `limit`, best first, and why not the others (decisions 22 to 25).
 
     `nodes` narrows the choice; one that is not known fails as unregistered. Unavailable where the books
-    are not complete or too old, or no device was ever registered.
+    are not complete or too old, or no device was ever registered. `seen` is what `look` saw, where the
+    caller has looked already.
     """
     if question.ask.is_empty:
         return Fit((), (), True, at)
-    check_books(at)
-    offer = fleet.current()
-    held = held_by(question.pod.uid)
+    seen = seen or look(question, at=at)
+    _check(seen)
+    offer = fleet.current(seen.tail)
     instead = dict(offer.instead)
-    instead |= _given_back(offer, question.pod.uid, held)
+    instead |= _given_back(offer, question.pod.uid, seen.own.held)
     judged = offer.fleet.judge(
         question.ask,
-        room_for(question.pod),
+        room_for(question.pod, seen),
         nodes,
         limit=limit,
         verdicts=verdicts,
@@ -117,6 +120,11 @@ def find(
     )
     failed = judged.failed if verdicts else ()
     return Fit(judged.candidates, failed, bool(judged.candidates), at)
+
+
+def look(question: Question, *, at: datetime) -> Moment:
+    """What the question needs to know beside the fleet, and what became of that; one statement."""
+    return moments.of_fit(question.pod, at=at)
 
 
 def simulate(question: Question, nodes: Sequence[devices.Node], *, at: datetime) -> Fit:
@@ -142,7 +150,12 @@ def simulate(question: Question, nodes: Sequence[devices.Node], *, at: datetime)
 
 
 def capacity(
-    question: Question, *, nodes: Sequence[str] | None = None, at_most: int = MOST_PODS, at: datetime
+    question: Question,
+    *,
+    nodes: Sequence[str] | None = None,
+    at_most: int = MOST_PODS,
+    at: datetime,
+    seen: Moment | None = None,
 ) -> Capacity:
     """How many more such pods fit, card by card, at most so many; nothing is stored.
 
@@ -151,11 +164,12 @@ def capacity(
     """
     if question.ask.is_empty:
         return Capacity(at_most, (), at)
-    check_books(at)
-    room = room_for(replace(question.pod, uid=""))
+    seen = seen or look(question, at=at)
+    _check(seen)
+    room = room_for(question.pod, replace(seen, own=moments.NOTHING_OWN))
     by_node: list[tuple[str, int]] = []
     total = 0
-    for node in offers("", nodes):
+    for node in _offered(fleet.current(seen.tail), nodes, {}):
         count = 0
         while total < at_most:
             verdict = fit.place(node, question.ask, room)
@@ -169,18 +183,27 @@ def capacity(
 
 def check_books(at: datetime) -> None:
     """Empty books are not free cards: Unavailable until they are complete and up to date (decision 25)."""
-    if doubt := inbox.doubt(at):
-        raise Unavailable(f"the books are not complete or too old: {doubt}")
-    if not models.Device.objects.filter(ever_registered=True).exists():
+    _check(moments.of_quotas(Pod("", "", "", 0, ()), at=at))
+
+
+def _check(seen: Moment) -> None:
+    if seen.doubt:
+        raise Unavailable(f"the books are not complete or too old: {seen.doubt}")
+    if not seen.has_devices:
         raise Unavailable("no device was ever registered")
 
 
 def offers(pod_uid: str, nodes: Sequence[str] | None) -> list[FitNode]:
     """The nodes to choose from, by name, without what the pod itself holds already (decision 28)."""
     offer = fleet.current()
-    known = models.Node.objects.filter(deleted=False).order_by("name").values_list("name", flat=True)
-    names = list(known if nodes is None else dict.fromkeys(nodes))
-    instead = _given_back(offer, pod_uid, held_by(pod_uid))
+    return _offered(offer, nodes, _given_back(offer, pod_uid, held_by(pod_uid)))
+
+
+def _offered(
+    offer: fleet.Offer, nodes: Sequence[str] | None, instead: Mapping[str, FitNode]
+) -> list[FitNode]:
+    """These nodes, by name those that are known without any."""
+    names = sorted(offer.fleet.names) if nodes is None else dict.fromkeys(nodes)
     return [instead.get(name) or offer.node(name) for name in names]
 
 
@@ -216,9 +239,12 @@ def without(node: FitNode, held: Held) -> FitNode:
     return replace(node, devices=tuple(given_back(device) for device in node.devices))
 
 
-def room_for(pod: Pod) -> Room:
-    """What every ResourceQuota that selects the pod leaves it, its own charge left out (decision 16)."""
-    return Room.of((one.vendor, one.dimension, one.hard - one.used) for one in standings(pod))
+def room_for(pod: Pod, seen: Moment | None = None) -> Room:
+    """What every ResourceQuota that selects the pod leaves it, its own charge left out (decision 16).
+
+    As `seen`; without it as it is now.
+    """
+    return Room.of((one.vendor, one.dimension, one.hard - one.used) for one in standings(pod, seen))
 
 
 def _as_offered(node: devices.Node, stored: Mapping[tuple[str, str], FitDevice]) -> FitNode:

@@ -11,11 +11,14 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import orjson
 from django.db.models import Q, QuerySet
 
 from hamiacct import config, models, rows
 from hamiacct.accounting import mig
+from hamiacct.accounting.amounts import Amount
 from hamiacct.accounting.errors import UnreadableAnnotation
 from hamiacct.accounting.fleet import Fleet
 from hamiacct.accounting.mig import MIG_MODE, CardState, Tenant
@@ -23,10 +26,108 @@ from hamiacct.accounting.offers import FitDevice, FitNode
 from hamiacct.accounting.vendors import CoresKind
 from hamiacct.accounting.words import ReservationState
 from hamiacct.kube import annotations as codec
-from hamiacct.queries.arrays import among
+from hamiacct.queries.statements import Statement
 
 MAX_TAIL_LINES = 20_000
 STANDING = tuple(state.value for state in ReservationState if state.stands)
+
+
+# --- what became of it -----------------------------------------------------------------------------
+
+TAIL_TYPES = "bigint, bigint, text[]"
+
+
+def tail_columns(first: int) -> str:
+    """Columns of a statement over the ledger's `head`: a tail, by parameters numbered from `first`.
+
+    These are the two numbers since when, and the vendors that name cores. The numbers are given out under the
+    head's lock, which is held until the commit: a snapshot that shows the head shows all that is below it.
+    Line by line the devices are looked up by their key, whatever the planner thinks of their number.
+    """
+    seq, fleet, sets = f"${first}", f"${first + 1}", f"${first + 2}"
+    return f"""
+    head.seq,
+    head.fleet,
+    (
+        SELECT json_agg(json_build_array(
+            device.node, device.uuid, device.slots_used, device.memory_mib_used, device.cores_used,
+            CASE WHEN device.vendor = ANY({sets}) THEN (
+                SELECT bit_or(core_set) FROM hamiacct_usageentry WHERE device_id = device.id
+            ) END
+        ))::text
+        FROM (
+            SELECT DISTINCT node, device FROM hamiacct_ledgerentry
+            WHERE seq > {seq} AND seq <= head.seq AND device <> ''
+                AND {seq} >= 0 AND head.seq - {seq} <= {MAX_TAIL_LINES}
+        ) AS line
+        CROSS JOIN LATERAL (
+            SELECT * FROM hamiacct_device AS known
+            WHERE known.node = line.node AND known.uuid = line.device AND known.registered OFFSET 0
+        ) AS device
+    ),
+    (
+        SELECT json_object_agg(name, deleted)::text FROM hamiacct_node
+        WHERE fleet_seq > {fleet} AND {fleet} >= 0
+    )
+"""  # noqa: S608  # numbers of parameters
+
+
+_OF_HEAD = "FROM hamiacct_ledgerhead AS head"
+_TAIL = Statement("hamiacct_tail", TAIL_TYPES, f"SELECT {tail_columns(1)} {_OF_HEAD}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What the ledger and the inventory say beyond two numbers, and the numbers they are at by then.
+
+    `used` is what is used of devices that lines speak of, `nodes` whose inventory changed (is it gone?).
+    """
+
+    since: tuple[int, int]
+    ledger_seq: int
+    fleet_seq: int
+    used: Sequence[tuple[str, str, Amount]]
+    nodes: Mapping[str, bool]
+
+    @classmethod
+    def of(cls, since: tuple[int, int], row: Sequence[Any]) -> Tail:
+        """The tail of a row of `tail_columns`."""
+        ledger_seq, fleet_seq, used, nodes = row
+        return cls(
+            since,
+            ledger_seq,
+            fleet_seq,
+            [
+                (node, uuid, Amount(slots, memory_mib, cores, core_set or 0))
+                for node, uuid, slots, memory_mib, cores, core_set in orjson.loads(used or "[]")
+            ],
+            orjson.loads(nodes or "{}"),
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it tells all there is to tell: not of numbers that went back, nor of very many lines."""
+        ledger_seq, fleet_seq = self.since
+        return 0 <= self.ledger_seq - ledger_seq <= MAX_TAIL_LINES and 0 <= fleet_seq <= self.fleet_seq
+
+
+def followed() -> tuple[int, int]:
+    """The numbers that this process has followed the ledger and the inventory to."""
+    return _kept.numbers
+
+
+def vendors_of_sets() -> list[str]:
+    """The vendors that name the cores they give out."""
+    return [key for key, vendor in config.vendor_by_key().items() if vendor.cores_kind is CoresKind.SET]
+
+
+def tail() -> Tail:
+    """What became of the fleet since this process last looked."""
+    since = followed()
+    return Tail.of(since, _TAIL.row(*since, vendors_of_sets()))
+
+
+# --- what is kept ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +142,14 @@ class Offer:
         return self.instead.get(name) or self.fleet.node(name) or FitNode(name)
 
 
+NEVER = (-1, -1)
+
+
 @dataclass(slots=True)
 class _Kept:
     """What this process keeps between questions; `doubtful` nodes need a look at their pods each time."""
 
-    ledger_seq: int = -1
-    fleet_seq: int = -1
+    numbers: tuple[int, int] = NEVER
     fleet: Fleet = field(default_factory=lambda: Fleet.of(()))
     doubtful: frozenset[str] = frozenset()
 
@@ -55,10 +158,14 @@ _kept = _Kept()
 _lock = threading.Lock()
 
 
-def current() -> Offer:
-    """Every node that is known and not deleted, with its registered devices and what is used of them."""
+def current(seen: Tail | None = None) -> Offer:
+    """Every node that is known and not deleted, with its registered devices and what is used of them.
+
+    Not older than `seen`, which is read now where the question has not read it already.
+    """
+    seen = seen or tail()
     with _lock:
-        _bring_up_to_date(_kept)
+        _follow(_kept, seen)
         fleet, doubtful = _kept.fleet, _kept.doubtful
     return Offer(fleet, {node.name: node for node in load(doubtful)} if doubtful else {})
 
@@ -66,41 +173,37 @@ def current() -> Offer:
 def forget() -> None:
     """Drops what is kept, where the database itself was replaced."""
     with _lock:
-        _kept.ledger_seq = _kept.fleet_seq = -1
+        _kept.numbers = NEVER
 
 
-def _bring_up_to_date(kept: _Kept) -> None:
-    head = models.LedgerHead.objects.get()
-    is_new = kept.ledger_seq < 0 or head.seq < kept.ledger_seq or head.fleet < kept.fleet_seq
-    if is_new or head.seq - kept.ledger_seq > MAX_TAIL_LINES:
-        nodes = load(None)
-        kept.fleet = Fleet.of(nodes)
-        kept.doubtful = frozenset(node.name for node in nodes if _needs_pods(node))
-    else:
-        if head.fleet > kept.fleet_seq:
-            _reload_nodes(kept)
-        if head.seq > kept.ledger_seq:
-            _reload_usage(kept)
-    kept.ledger_seq, kept.fleet_seq = head.seq, head.fleet
+def _follow(kept: _Kept, seen: Tail) -> None:
+    """Brings what is kept to the tail's numbers, or leaves it where another thread brought it further.
+
+    A tail that begins beyond what is kept has a gap: what was kept then was dropped since.
+    """
+    ledger_seq, fleet_seq = kept.numbers
+    if not seen.is_whole or seen.since[0] > ledger_seq or seen.since[1] > fleet_seq:
+        _load_all(kept)
+        return
+    if seen.fleet_seq > fleet_seq:
+        gone = [name for name, deleted in seen.nodes.items() if deleted]
+        fresh = load([name for name, deleted in seen.nodes.items() if not deleted])
+        kept.fleet = kept.fleet.with_nodes(fresh, gone=gone)
+        kept.doubtful = (kept.doubtful - seen.nodes.keys()) | {
+            node.name for node in fresh if _needs_pods(node)
+        }
+    if seen.ledger_seq > ledger_seq and seen.used:
+        kept.fleet, _ = kept.fleet.with_usage(seen.used)
+    kept.numbers = max(seen.ledger_seq, ledger_seq), max(seen.fleet_seq, fleet_seq)
 
 
-def _reload_nodes(kept: _Kept) -> None:
-    """The nodes whose inventory changed since, or that are gone."""
-    changed = dict(models.Node.objects.filter(fleet_seq__gt=kept.fleet_seq).values_list("name", "deleted"))
-    fresh = load([name for name, deleted in changed.items() if not deleted])
-    kept.fleet = kept.fleet.with_nodes(fresh, gone=changed.keys())
-    kept.doubtful = (kept.doubtful - changed.keys()) | {node.name for node in fresh if _needs_pods(node)}
-
-
-def _reload_usage(kept: _Kept) -> None:
-    """What is used of the devices that the ledger speaks of since."""
-    lines = models.LedgerEntry.objects.filter(seq__gt=kept.ledger_seq).exclude(device="")
-    places = sorted(set(lines.order_by().values_list("node", "device").distinct()))
-    devices = list(among(models.Device.objects.filter(registered=True), ("node", "uuid"), places))
-    core_sets = _core_sets(devices)
-    kept.fleet, _ = kept.fleet.with_usage(
-        (row.node, row.uuid, rows.used_of(row, core_sets.get(row.pk, 0))) for row in devices
-    )
+def _load_all(kept: _Kept) -> None:
+    """The numbers first: what is committed while the nodes are read is read once more with the next tail."""
+    numbers = models.LedgerHead.objects.values_list("seq", "fleet").get()
+    nodes = load(None)
+    kept.fleet = Fleet.of(nodes)
+    kept.doubtful = frozenset(node.name for node in nodes if _needs_pods(node))
+    kept.numbers = numbers
 
 
 def load(names: Collection[str] | None, *, lock: bool = False, apart_from: str = "") -> list[FitNode]:

@@ -69,8 +69,16 @@ def is_complete() -> bool:
 def doubt(at: datetime) -> str:
     """Why the books may not tell all (decision 25); "" where they do."""
     if not is_complete():
+        return doubt_of(False, None, at)
+    waiting = models.Event.objects.filter(state=EventState.WAITING)
+    return doubt_of(True, waiting.aggregate(oldest=Min("received_at"))["oldest"], at)
+
+
+def doubt_of(complete: bool, waiting_since: datetime | None, at: datetime) -> str:
+    """The same of what was read already: since when the oldest event waits, None where none does."""
+    if not complete:
         return "no full list of pods, nodes and quotas was applied yet"
-    lag = backlog(at).lag_seconds
+    lag = (at - waiting_since).total_seconds() if waiting_since else 0.0
     if lag > settings.HAMIACCT.max_lag_seconds:
         return f"events have waited for {lag:.0f} s"
     return ""
