@@ -133,8 +133,6 @@ def repair(*, at: datetime) -> tuple[Repair, ...]:
         findings.look_at_devices(list(models.Device.objects.values_list("pk", flat=True)), at=at)
     return tuple(
         Repair(one.book, one.key, one.stored, one.expected)
-        if one.book is not Book.REPLAY
-        else Repair(one.book, one.key, one.expected, one.stored)
         for one in found
         if one.book is not Book.ENTRIES
     )

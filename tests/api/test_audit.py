@@ -40,5 +40,18 @@ def test_a_total_that_was_changed_is_found_and_put_right(api: APIClient, _one_po
     assert api.get("/api/v1/nodes/n1/devices/GPU-a").json()["memory_mib"]["used"] == 1000
 
 
+def test_a_wrong_replay_gets_a_line_and_is_told_as_it_was_and_is(api: APIClient, _one_pod: None) -> None:
+    entry = models.UsageEntry.objects.get()
+    models.UsageEntry.objects.update(memory_mib=1500)
+    told = {one["book"]: one for one in api.get("/api/v1/audit").json()["discrepancies"]}
+    assert told["replay"]["stored"]["memory_mib"] == entry.memory_mib == 1000
+
+    repaired = {one["book"]: one for one in api.post("/api/v1/audit/repair").json()["repaired"]}
+    assert repaired["replay"]["was"] == told["replay"]["stored"]
+    assert repaired["replay"]["is"] == told["replay"]["expected"]
+    [*_, line] = api.get("/api/v1/ledger?pod=uid-web").json()["items"]
+    assert (line["rule"], line["memory_mib"]) == ("repaired", 500)
+
+
 def test_there_is_nothing_to_repair_twice(api: APIClient, _one_pod: None) -> None:
     assert api.post("/api/v1/audit/repair").json() == {"repaired": []}
