@@ -38,8 +38,10 @@ run: setup
 serve: setup
 	@exec $(BIN)/python -m devservers.serve
 
+# Two processes, each with servers of its own, file by file; PROCESSES=0: one after the other, as `pytest` alone does.
+PROCESSES ?= 2
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
 
 # The judging trial: CHURN_PODS pods live while the watcher is killed CHURN_KILLS times, against the API server of the
 # tests; `make prove-live KUBECONFIG=path` tries it on that cluster too. CHURN_SEED=n: other chances.
