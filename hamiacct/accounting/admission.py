@@ -20,7 +20,7 @@ from hamiacct.accounting.policies import (
     weights_of,
 )
 from hamiacct.accounting.requests import Asked, DeviceRequest
-from hamiacct.accounting.rules import requests_of, rule_of
+from hamiacct.accounting.rules import concerned, requests_of, rule_of
 from hamiacct.accounting.selectors import unreadable_booleans
 from hamiacct.accounting.vendors import Vendor
 
@@ -114,7 +114,7 @@ def _admitted(pod: Pod, vendors: Sequence[Vendor]) -> Admitted:
         env: list[tuple[str, str]] = []
         limits: dict[str, str] = {}
         requests: dict[str, str] = {}
-        for vendor in vendors:
+        for vendor in concerned(container, vendors):
             effect = rule_of(vendor).admit(Asked(container, vendor), annotations)
             limits |= effect.limits
             requests |= effect.requests

@@ -163,15 +163,16 @@ class _Walk:
         """The vendor's devices as the container finds them, best first."""
         choice = self.ask.choice(vendor.key)
         policy = self.ask.device_policy
+        keys = policy.keys(numa_bind=choice.numa_bind)
         devices = [self.found(device) for device in candidates(self.node, vendor.key)]
         if claim is not None:
             claimed = {row.uuid for row in _group(claim.get(vendor.key, ()), container)}
             devices = [device for device in devices if device.uuid in claimed]
 
-        def rank(device: FitDevice) -> tuple[float, ...]:
+        def rank(device: FitDevice) -> tuple[object, ...]:
             score = score_of(device, container, self.ask.weights)
             standing = Standing(score, device.numa, device.used.slots, device.index, device.order)
-            return policy.rank(standing, numa_bind=choice.numa_bind)
+            return *policies.ranked(standing, keys), device.uuid
 
         return Scene(
             node=self.node,
@@ -180,7 +181,7 @@ class _Walk:
             policy=policy,
             kind=container.kind,
             request=request,
-            devices=tuple(sorted(devices, key=lambda device: (rank(device), device.uuid), reverse=True)),
+            devices=tuple(sorted(devices, key=rank, reverse=True)),
             footprint=self.footprint,
             placed=tuple(pick.row for picked in self.picked for pick in picked.get(vendor.key, ())),
             room=self.room,
@@ -189,12 +190,11 @@ class _Walk:
 
     def found(self, device: FitDevice) -> FitDevice:
         """A device with what the pod's sidecars and apps so far have taken of it."""
-        key = DeviceKey(self.node.name, device.uuid, device.vendor)
-        return replace(
-            device,
-            used=device.used.plus(self.footprint.steady[key]),
-            mig_in_use=(*device.mig_in_use, *self.mig_in_use.get(device.uuid, ())),
-        )
+        taken = self.footprint.steady[DeviceKey(self.node.name, device.uuid, device.vendor)]
+        in_use = self.mig_in_use.get(device.uuid, ())
+        if taken is NOTHING and not in_use:
+            return device
+        return replace(device, used=device.used.plus(taken), mig_in_use=(*device.mig_in_use, *in_use))
 
     def then(self, container: ContainerAsk, picked: Mapping[str, Picks]) -> _Walk:
         """After a container that was placed. What a regular init took is given back, but for the peak."""
@@ -278,9 +278,14 @@ def may_share_mig(scene: Scene) -> bool:
     return any(device.mode == MIG_MODE for device in scene.devices)
 
 
+_NOTHING_ASKED = Asked()
+
+
 def score_of(device: FitDevice, container: ContainerAsk, weights: policies.Weights) -> float:
     """The score of a device (6.3); requests count where its model is their vendor's key (G-24)."""
     asked = [request for request in container.requests if request.vendor == device.model]
+    if not asked:
+        return policies.device_score(_load(device.used), _load(device.total), _NOTHING_ASKED, weights)
     memory_mib = sum(_scored_memory(request, device.total.memory_mib) for request in asked)
     cores = sum(request.cores for request in asked)
     return policies.device_score(

@@ -23,6 +23,9 @@ SCALE = 10.0
 INT64_MAX = 2**63 - 1
 
 _FLOAT = struct.Struct("<f")
+_THREE_FLOATS = struct.Struct("<3f")
+EXACT = 2**24
+"""Whole numbers up to here are 32-bit floats as they are."""
 
 
 def f32(value: float) -> float:
@@ -147,8 +150,15 @@ class Asked(NamedTuple):
 
 def device_score(used: Load, total: Load, asked: Asked, weights: Weights = EVEN) -> float:
     """The load of a device with the request on it; 0 where a total is 0."""
-    if not (total.slots and total.memory_mib and total.cores):
+    slots, memory_mib, cores = total
+    if not (slots and memory_mib and cores):
         return 0.0
+    with_it = asked.requests + used.slots, asked.cores + used.cores, asked.memory_mib + used.memory_mib
+    if weights == EVEN and max(*with_it, *total) <= EXACT and min(*with_it, *total) >= 0:
+        # The same steps, without those that round what is round already.
+        shares = with_it[0] / slots, with_it[1] / cores, with_it[2] / memory_mib
+        slot, core, memory = _THREE_FLOATS.unpack(_THREE_FLOATS.pack(*shares))
+        return f32(SCALE * f32(f32(slot + core) + memory))
     slot = f32(f32(weights.slot) * share(asked.requests + used.slots, total.slots))
     core = f32(f32(weights.core) * share(asked.cores + used.cores, total.cores))
     memory = f32(f32(weights.memory) * share(asked.memory_mib + used.memory_mib, total.memory_mib))
@@ -238,13 +248,15 @@ class DevicePolicy:
 
     def rank(self, standing: Standing, *, numa_bind: bool = False) -> tuple[float, ...]:
         """The larger, the sooner tried. Ties: the highest index, then the later registered (decision 23)."""
-        values: dict[By, float] = {
-            By.SCORE: standing.score,
-            By.NUMA: standing.numa,
-            By.USED: standing.used,
-        }
-        keyed = (sign * values[by] for by, sign in self.keys(numa_bind=numa_bind))
-        return (*keyed, standing.place, standing.order)
+        return ranked(standing, self.keys(numa_bind=numa_bind))
+
+
+_COLUMNS = {By.SCORE: 0, By.NUMA: 1, By.USED: 2}
+
+
+def ranked(standing: Standing, keys: Iterable[Key]) -> tuple[float, ...]:
+    """As `DevicePolicy.rank`, by keys that were asked for once."""
+    return (*[sign * standing[_COLUMNS[by]] for by, sign in keys], standing.place, standing.order)
 
 
 SPREAD = DevicePolicy()

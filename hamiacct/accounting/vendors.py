@@ -90,6 +90,10 @@ class Vendor:
     request: Mapping[str, object] = field(default_factory=dict)
     fit: Mapping[str, object] = field(default_factory=dict)
     patch: Mapping[str, object] = field(default_factory=dict)
+    _names: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_names", frozenset(self.resource_names))
 
     def __hash__(self) -> int:
         """By key, so that a table of vendors can be a cache key although it holds mappings."""
@@ -106,6 +110,10 @@ class Vendor:
             self.priority_name,
         )
         return tuple(name for name in names if name)
+
+    def is_named_in(self, resources: Mapping[str, str]) -> bool:
+        """Whether any of its resources is among these."""
+        return not self._names.isdisjoint(resources)
 
     @property
     def pod_annotations(self) -> tuple[str, ...]:

@@ -54,10 +54,30 @@ def rule_of(vendor: Vendor) -> RequestRule:
     return RULES[str(vendor.request["rule"])]
 
 
+_TO_EVERYBODY = ("overwrite_env", "core_policy")
+"""Parameters by which admission writes into containers that ask for nothing."""
+
+
+def concerned(container: Container, vendors: Iterable[Vendor]) -> list[Vendor]:
+    """The vendors whose rules may have something to say of a container, in their order.
+
+    A rule reads what is written under its vendor's own resource names; where nothing is, it asks nothing and
+    writes nothing, but for what it tells everybody.
+    """
+    limits, requests = container.limits, container.requests
+    return [
+        vendor
+        for vendor in vendors
+        if vendor.is_named_in(limits)
+        or vendor.is_named_in(requests)
+        or any(map(vendor.request.get, _TO_EVERYBODY))
+    ]
+
+
 def requests_of(container: Container, vendors: Iterable[Vendor]) -> tuple[DeviceRequest, ...]:
     """What a container asks of each vendor, in their order; nothing of those it does not ask.
 
     UnreadableRequest names the container, the key and the value that cannot be granted (decision 21).
     """
-    asked = (rule_of(vendor).read(Asked(container, vendor)) for vendor in vendors)
+    asked = (rule_of(vendor).read(Asked(container, vendor)) for vendor in concerned(container, vendors))
     return tuple(request for request in asked if request is not None)
