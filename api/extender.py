@@ -135,13 +135,14 @@ def held(args: ExtenderArgs, question: fits.Question) -> wire.FilterResult:
     if question.ask.is_empty:
         return wire.filter_result(node_names=args.node_names)
     now = timezone.now()
-    reservations.expire(at=now)
     try:
         found = reservations.reserve(
             question,
             nodes=args.node_names,
             ttl_seconds=settings.HAMIACCT.reservation_ttl_seconds,
+            verdicts=True,
             at=now,
+            seen=asking.look(question, at=now),
         )
     except (NoRoom, QuotaExceeded) as refusal:
         checks = [check_shape(check) for check in checks_of(question, refusal)]

@@ -141,11 +141,11 @@ def _held(question: fits.Question, asked: Mapping[str, Any]) -> reservations.Hel
         raise Malformed("an allocation is on a node: say which", "/node")
     groups = groups_of(allocation or ())
     ttl_seconds = asked.get("ttl_seconds") or settings.HAMIACCT.reservation_ttl_seconds
-    reservations.expire(at=now)
+    seen = asking.look(question, at=now)
     if node and allocation is not None:
         return reservations.claim(question, node, groups, ttl_seconds=ttl_seconds, at=now)
     nodes = [node] if node else asked.get("nodes")
-    return reservations.reserve(question, nodes=nodes, ttl_seconds=ttl_seconds, at=now)
+    return reservations.reserve(question, nodes=nodes, ttl_seconds=ttl_seconds, at=now, seen=seen)
 
 
 def _shape(pod: pods.Pod, held: reservations.Held) -> dict[str, Any]:

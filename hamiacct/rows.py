@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from hamiacct import models
@@ -141,12 +142,37 @@ def hold_of(row: models.Reservation) -> Hold:
     return Hold(row.node, _allocations(row.allocations))
 
 
-def used_of(row: models.Device, core_set: int) -> Amount:
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """The columns of a device that a fit reads, under their names in `models.Device`."""
+
+    node: str
+    pk: int
+    uuid: str
+    vendor: str
+    slots_total: int
+    memory_mib_total: int
+    cores_total: int
+    slots_used: int
+    memory_mib_used: int
+    cores_used: int
+    index: int
+    order: int
+    model: str
+    numa: int
+    mode: str
+    healthy: bool
+    cordoned: bool
+    mig_profiles: list[dict[str, Any]]
+    custom: dict[str, Any]
+
+
+def used_of(row: models.Device | DeviceRow, core_set: int) -> Amount:
     """What is used of a device; `core_set` is the union of the named cores that are held."""
     return Amount(row.slots_used, row.memory_mib_used, row.cores_used, core_set)
 
 
-def fit_device_of(row: models.Device, core_set: int) -> FitDevice:
+def fit_device_of(row: models.Device | DeviceRow, core_set: int) -> FitDevice:
     """A registered device as a fit sees it; `core_set` is the union of the named cores that are held."""
     return FitDevice(
         uuid=row.uuid,

@@ -111,9 +111,8 @@ def _too_long(binding: Binding) -> str:
 
 def _locked(pod_uid: str) -> models.Reservation | None:
     """The reservation, its pod's name locked; None where there never was one."""
-    locks.share_stream(Kind.POD)
-    hold = models.Reservation.objects.filter(pod_uid=pod_uid).first()
-    if hold is None:
+    names = models.Reservation.objects.filter(pod_uid=pod_uid).values_list("namespace", "name").first()
+    if names is None:
         return None
-    locks.take(locks.Space.POD_NAME, [locks.name_key(hold.namespace, hold.name)])
+    locks.take_pod(*names)
     return models.Reservation.objects.select_for_update(no_key=True).get(pod_uid=pod_uid)

@@ -9,22 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from hamiacct import announcements, config, models, rows
-from hamiacct.accounting import fit, holdings
+from hamiacct.accounting import fit
 from hamiacct.accounting.asks import Ask, Room
 from hamiacct.accounting.errors import Conflict, Malformed, NoRoom, NotFound, QuotaExceeded, Unavailable
 from hamiacct.accounting.fit import Misfit, Placement, Verdict
 from hamiacct.accounting.offers import FitNode
 from hamiacct.accounting.pods import Groups, Pod
 from hamiacct.accounting.reasons import Reason
-from hamiacct.accounting.words import ChargedAs, Kind, PodState, ReservationState, Rule
+from hamiacct.accounting.words import Kind, ReservationState, Rule
 from hamiacct.kube import patches
-from hamiacct.operations import ledger, locks, pod_events, streams
+from hamiacct.operations import claims, ledger, locks, pod_events, streams
 from hamiacct.operations.ledger import Posting
-from hamiacct.queries import fits, fleet
+from hamiacct.queries import fits
 from hamiacct.queries.fits import Question
+from hamiacct.queries.moments import Moment
 
 EXPIRE_AT_ONCE = 200
 CANDIDATES = 5
@@ -44,22 +45,34 @@ Judge = Callable[[FitNode, Ask, Room], Verdict]
 
 
 def reserve(
-    question: Question, *, nodes: Sequence[str] | None = None, ttl_seconds: int, at: datetime
+    question: Question,
+    *,
+    nodes: Sequence[str] | None = None,
+    ttl_seconds: int,
+    verdicts: bool = False,
+    at: datetime,
+    seen: Moment | None = None,
 ) -> Held:
     """Chooses a node and holds the placement on it: check and charge in one transaction (decisions 26, 28).
 
     An old hold or claim of the pod is given back in the same transaction. NoRoom (QuotaExceeded where a
     node would fit but for the quotas) with the reasons by node; Conflict for a pod that is bound or over;
-    Unavailable where the books are not complete, or others were faster too often.
+    Unavailable where the books are not complete, or others were faster too often. `seen` is what
+    `fits.look` saw, where the caller has looked already; with `verdicts` what was proposed says of every
+    other node why not.
     """
     _check_asks(question)
     for _ in range(ROUNDS):
-        found = fits.find(question, nodes=nodes, limit=CANDIDATES, at=at)
-        names = [candidate.node for candidate in found.candidates]
-        held = _take(question, names, fit.place, ttl_seconds)
-        if held is not None:
-            return replace(held, proposed=found)
-        if not names:
+        found = fits.find(question, nodes=nodes, limit=CANDIDATES, verdicts=verdicts, at=at, seen=seen)
+        seen = None
+        if not found.candidates and not verdicts:
+            found = fits.find(question, nodes=nodes, limit=CANDIDATES, at=at)
+        for candidate in found.candidates:
+            held = _take(question, candidate.node, fit.place, ttl_seconds)
+            if held is not None:
+                return replace(held, proposed=found)
+        _give_up(question.pod)
+        if not found.candidates:
             raise _refusal(question, found.failed, nodes)
     raise Unavailable("others were faster on every candidate")
 
@@ -78,8 +91,9 @@ def claim(
         return verdict
 
     failed: list[Misfit] = []
-    held = _take(question, [node], judge, ttl_seconds)
+    held = _take(question, node, judge, ttl_seconds)
     if held is None:
+        _give_up(question.pod)
         reasons = failed or [Misfit(node, Reason.NODE_UNREGISTERED, {Reason.NODE_UNREGISTERED: 1})]
         raise _refusal(question, tuple(reasons), [node])
     return held
@@ -104,41 +118,41 @@ def _refusal(question: Question, failed: tuple[Misfit, ...], nodes: Sequence[str
     return NoRoom("no node takes the pod", failed=failed)
 
 
-def _take(question: Question, names: Sequence[str], judge: Judge, ttl_seconds: int) -> Held | None:
-    """Judges the candidates again on locked rows, in order, and holds the first that still fits.
+def _take(question: Question, name: str, judge: Judge, ttl_seconds: int) -> Held | None:
+    """Judges one candidate again on locked rows, and holds it if it still fits; else nothing is changed.
 
-    None where none does: then an old hold of the pod is gone, too.
+    One transaction a candidate: what was locked for one that did not fit is free before the next is tried.
     """
     pod = question.pod
     with transaction.atomic():
-        locks.share_stream(Kind.POD)
-        locks.take(locks.Space.POD_NAME, [locks.name_key(pod.namespace, pod.name)])
-        now = _database_now()
-        row = models.Pod.objects.filter(uid=pod.uid).select_for_update(no_key=True).first()
-        hold = models.Reservation.objects.filter(pod_uid=pod.uid).select_for_update(no_key=True).first()
-        _check_free(pod, row, hold)
-        held = fits.held_by(pod.uid)
-        asked_for = {*names, *(key.node for key in held)}
-        nodes = {node.name: node for node in fleet.load(asked_for, lock=True, apart_from=pod.uid)}
-        locks.take(locks.Space.NAMESPACE, [pod.namespace])
-        ledger.locked_quotas([pod.namespace])
-        room = fits.room_for(pod)
-        for name in names:
-            node = nodes.get(name)
-            verdict = judge(fits.without(node, held), question.ask, room) if node is not None else None
-            if isinstance(verdict, Placement):
-                reservation = _write(question, verdict, row, held, now, ttl_seconds)
-                return Held(reservation, verdict)
-        if hold is not None and ReservationState(hold.state).stands:
-            stream = streams.of_kind(Kind.POD)
-            pod_events.end_holds([pod.uid], ReservationState.RELEASED, Rule.RELEASED, stream, at=now)
-        return None
+        now = locks.take_pod(pod.namespace, pod.name)
+        known = claims.known(pod.uid)
+        _check_free(pod, known)
+        held = known.own.held
+        offered = claims.offered({name, *(key.node for key in held)}, pod, known.own, at=now)
+        node = offered.nodes.get(name)
+        if node is None:
+            return None
+        verdict = judge(fits.without(node, held), question.ask, fits.room_for(pod, offered.seen))
+        if isinstance(verdict, Misfit):
+            return None
+        return Held(_write(question, verdict, known, now, ttl_seconds), verdict)
 
 
-def _check_free(pod: Pod, row: models.Pod | None, hold: models.Reservation | None) -> None:
+def _give_up(pod: Pod) -> None:
+    """No candidate took the pod: an old hold of it is gone, too (decision 28)."""
+    with transaction.atomic():
+        now = locks.take_pod(pod.namespace, pod.name)
+        state = claims.known(pod.uid).hold_state
+        if state is not None and state.stands:
+            _end([pod.uid], ReservationState.RELEASED, Rule.RELEASED, at=now)
+
+
+def _check_free(pod: Pod, known: claims.Known) -> None:
     """Conflict where the pod is bound or over, or is being bound just now: then nothing changes."""
-    if hold is not None and hold.state in (ReservationState.BINDING, ReservationState.BOUND):
-        raise Conflict(f"the reservation of pod {pod.uid} is {hold.state}", state=hold.state)
+    row, state = known.row, known.hold_state
+    if state in (ReservationState.BINDING, ReservationState.BOUND):
+        raise Conflict(f"the reservation of pod {pod.uid} is {state}", state=state)
     if row is None:
         return
     if (row.namespace, row.name) != (pod.namespace, pod.name):
@@ -149,87 +163,48 @@ def _check_free(pod: Pod, row: models.Pod | None, hold: models.Reservation | Non
         raise Conflict(f"pod {pod.uid} is bound to {row.node}", state=row.state)
 
 
-def _database_now() -> datetime:
-    """The database's clock: holds of several replicas run out by one clock."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        (now,) = cursor.fetchone()
-    assert isinstance(now, datetime)
-    return now
-
-
 def _write(
-    question: Question,
-    placement: Placement,
-    row: models.Pod | None,
-    held: holdings.Held,
-    now: datetime,
-    ttl_seconds: int,
+    question: Question, placement: Placement, known: claims.Known, now: datetime, ttl_seconds: int
 ) -> models.Reservation:
     """The hold, the pod's row and the posting of the difference."""
-    pod = question.pod
-    if row is None:
-        row = _born(pod)
-    # What is held is held for the containers asked about, whatever an earlier question or event showed.
-    row.containers = pod_events.with_shape_of(rows.containers_json(pod.containers), row.containers)
-    row.state, row.rule, row.charged_as = PodState.RESERVED, Rule.RESERVED, ChargedAs.HELD
-    row.ended_by, row.ended_version, row.ended_at = "", 0, None
-    row.changed_at = now
-    row.save()
+    pod, row = question.pod, known.row
     annotations, labels = patches.annotations_of(placement, pod, config.vendors(), now)
-    reservation, _ = models.Reservation.objects.update_or_create(
+    hold = models.Reservation(
         pod_uid=pod.uid,
-        defaults={
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "node": placement.node,
-            "state": ReservationState.HELD,
-            "allocations": rows.allocations_json(placement.allocations),
-            "annotations": annotations,
-            "labels": labels,
-            "score": placement.score,
-            "created_at": now,
-            "expires_at": now + timedelta(seconds=ttl_seconds),
-            "changed_at": now,
-            "bound_version": 0,
-        },
+        namespace=pod.namespace,
+        name=pod.name,
+        node=placement.node,
+        state=ReservationState.HELD,
+        allocations=rows.allocations_json(placement.allocations),
+        annotations=annotations,
+        labels=labels,
+        score=placement.score,
+        created_at=now,
+        expires_at=now + timedelta(seconds=ttl_seconds),
+        changed_at=now,
+        bound_version=0,
     )
-    facts = rows.quota_facts_of(row)
-    reason = f"held on {placement.node} until {reservation.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+    containers = rows.containers_json(pod.containers)
+    if row is not None:
+        # What is held is held for the containers asked about, whatever an earlier question or event showed.
+        containers = pod_events.with_shape_of(containers, row.containers)
+    claims.write(pod, hold, containers, history=known.history)
+    facts = known.own.facts if row is not None else pod.quota_facts
+    reason = f"held on {placement.node} until {hold.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+    version = row.resource_version if row is not None else 0
     posting = Posting(
         pod.uid,
         pod.namespace,
-        held,
+        known.own.held,
         placement.charge,
         Rule.RESERVED,
         reason,
-        row.resource_version,
+        version,
         facts,
         facts,
     )
     ledger.post([posting], at=now)
-    return reservation
-
-
-def _born(pod: Pod) -> models.Pod:
-    """The row of a pod the books have not heard of; version 0, so that every event of it counts."""
-    facts = pod.quota_facts
-    return models.Pod(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        phase=pod.phase,
-        resource_version=0,
-        history=streams.of_kind(Kind.POD).history,
-        containers=rows.containers_json(pod.containers),
-        priority_class=facts.priority_class,
-        active_deadline_seconds=facts.active_deadline_seconds,
-        best_effort=facts.best_effort,
-        cross_namespace_affinity=facts.cross_namespace_affinity,
-        scheduler_name=pod.scheduler_name,
-        labels=dict(pod.labels),
-        annotations=dict(pod.annotations),
-    )
+    return hold
 
 
 def release(pod_uid: str, *, at: datetime) -> None:
@@ -243,9 +218,7 @@ def release(pod_uid: str, *, at: datetime) -> None:
         if state in (ReservationState.BOUND, ReservationState.CONFIRMED, ReservationState.BINDING):
             raise Conflict(f"the reservation of pod {pod_uid} is {state}", state=state)
         if state is ReservationState.HELD:
-            pod_events.end_holds(
-                [pod_uid], ReservationState.RELEASED, Rule.RELEASED, streams.of_kind(Kind.POD), at=at
-            )
+            _end([pod_uid], ReservationState.RELEASED, Rule.RELEASED, at=at)
 
 
 def mark_bound(pod_uid: str, *, at: datetime) -> models.Reservation:
@@ -284,16 +257,17 @@ def _expire_page(names: Sequence[tuple[str, str, str]], *, at: datetime) -> int:
             pod_uid__in=[uid for uid, *_ in names], state=ReservationState.HELD, expires_at__lte=at
         )
         uids = list(due.values_list("pod_uid", flat=True))
-        return pod_events.end_holds(
-            uids, ReservationState.EXPIRED, Rule.EXPIRED, streams.of_kind(Kind.POD), at=at
-        )
+        return _end(uids, ReservationState.EXPIRED, Rule.EXPIRED, at=at)
+
+
+def _end(uids: Sequence[str], state: ReservationState, rule: Rule, *, at: datetime) -> int:
+    return pod_events.end_holds(uids, state, rule, streams.of_kind(Kind.POD), at=at)
 
 
 def _locked(pod_uid: str) -> models.Reservation:
     """The reservation, with its pod's name locked. NotFound where none was ever heard of."""
-    locks.share_stream(Kind.POD)
-    hold = models.Reservation.objects.filter(pod_uid=pod_uid).first()
-    if hold is None:
+    names = models.Reservation.objects.filter(pod_uid=pod_uid).values_list("namespace", "name").first()
+    if names is None:
         raise NotFound(f"no reservation of pod {pod_uid}")
-    locks.take(locks.Space.POD_NAME, [locks.name_key(hold.namespace, hold.name)])
+    locks.take_pod(*names)
     return models.Reservation.objects.select_for_update().get(pod_uid=pod_uid)

@@ -190,7 +190,7 @@ def _follow(kept: _Kept, seen: Tail) -> None:
         fresh = load([name for name, deleted in seen.nodes.items() if not deleted])
         kept.fleet = kept.fleet.with_nodes(fresh, gone=gone)
         kept.doubtful = (kept.doubtful - seen.nodes.keys()) | {
-            node.name for node in fresh if _needs_pods(node)
+            node.name for node in fresh if needs_pods(node)
         }
     if seen.ledger_seq > ledger_seq and seen.used:
         kept.fleet, _ = kept.fleet.with_usage(seen.used)
@@ -202,7 +202,7 @@ def _load_all(kept: _Kept) -> None:
     numbers = models.LedgerHead.objects.values_list("seq", "fleet").get()
     nodes = load(None)
     kept.fleet = Fleet.of(nodes)
-    kept.doubtful = frozenset(node.name for node in nodes if _needs_pods(node))
+    kept.doubtful = frozenset(node.name for node in nodes if needs_pods(node))
     kept.numbers = numbers
 
 
@@ -253,7 +253,7 @@ def _core_sets(devices: Iterable[models.Device]) -> dict[int, int]:
     return sets
 
 
-def _needs_pods(node: FitNode) -> bool:
+def needs_pods(node: FitNode) -> bool:
     """Whether the node's cards cannot be judged by their totals alone: MIG cards, and rules about tenants."""
     vendors = config.vendor_by_key()
     return any(
@@ -263,7 +263,7 @@ def _needs_pods(node: FitNode) -> bool:
 
 def _with_pods(nodes: Sequence[FitNode], apart_from: str) -> list[FitNode]:
     """The nodes, those whose cards need it with what their pods say: MIG places, and who is on a card."""
-    doubtful = {node.name for node in nodes if _needs_pods(node)}
+    doubtful = {node.name for node in nodes if needs_pods(node)}
     if not doubtful:
         return list(nodes)
     pods = models.Pod.objects.filter(Q(entries__device__node__in=doubtful), ended_by="").prefetch_related(

@@ -138,13 +138,14 @@ def _moment(row: Sequence[Any], at: datetime, tail: fleet.Tail | None) -> Moment
         waiting_since,
         has_due_holds,
         has_devices,
-        tuple(map(_quota, orjson.loads(quotas))) if quotas else (),
-        _own(orjson.loads(own)) if own else NOTHING_OWN,
+        tuple(map(quota_of, orjson.loads(quotas))) if quotas else (),
+        own_of(orjson.loads(own)) if own else NOTHING_OWN,
         tail,
     )
 
 
-def _quota(stored: Sequence[Any]) -> Quota:
+def quota_of(stored: Sequence[Any]) -> Quota:
+    """A quota as `_STATE` answers it."""
     name, limits, requirements, usage = stored
     conditions = tuple(
         ScopeRequirement(one["scope"], one["operator"], tuple(one["values"])) for one in requirements
@@ -152,7 +153,8 @@ def _quota(stored: Sequence[Any]) -> Quota:
     return Quota(name, limits, conditions, usage or {})
 
 
-def _own(stored: Sequence[Any]) -> Own:
+def own_of(stored: Sequence[Any]) -> Own:
+    """What a pod is charged, as `_STATE` answers it: its facts for quotas, then its entries."""
     *facts, entries = stored
     held: dict[DeviceKey, Amount] = {}
     in_quotas: dict[str, Amount] = {}
