@@ -40,7 +40,8 @@ class World:
     rng: random.Random
     namespaces: list[str] = field(default_factory=list)
     nodes: list[str] = field(default_factory=list)
-    plain: set[str] = field(default_factory=set)
+    plain: set[str] = field(default_factory=set)  # what carries nothing of ours
+    foreign: set[str] = field(default_factory=set)  # of which nothing needs to be stored: a new name, too
     allowed: dict[str, dict[Place, set[tuple[int, ...]]]] = field(default_factory=dict)
     _lives: list[Iterator[None]] = field(default_factory=list)
     _going: set[str] = field(default_factory=set)
@@ -70,6 +71,13 @@ class World:
         """So many more pods will be, each when its turn comes."""
         self._lives += [self._life(number) for number in range(self._number, self._number + count)]
         self._number += count
+
+    def add_bystander(self) -> str:
+        """A pod that nobody places: its uid."""
+        pod = self._made(self.rng, self.namespaces[0], f"bystander-{self._number}", is_plain=False)
+        self._number += 1
+        uid: str = pod["metadata"]["uid"]
+        return uid
 
     @property
     def is_over(self) -> bool:
@@ -116,8 +124,10 @@ class World:
         rng = random.Random(self.rng.random())
         name = f"p{number}"
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        for _ in range(2 if rng.random() < 0.15 else 1):
-            pod = self._made(rng, namespace, name)
+        for again in range(2 if rng.random() < 0.15 else 1):
+            pod = self._made(rng, namespace, name, is_plain=rng.random() < 0.1)
+            if not again and pod["metadata"]["uid"] in self.plain:
+                self.foreign.add(pod["metadata"]["uid"])
             yield
             if rng.random() < 0.9:
                 yield from self._lived(rng, path, pod)
@@ -126,9 +136,8 @@ class World:
             else:
                 return
 
-    def _made(self, rng: random.Random, namespace: str, name: str) -> Object:
+    def _made(self, rng: random.Random, namespace: str, name: str, *, is_plain: bool) -> Object:
         """A pod of up to two inits, a sidecar and two apps, which ask for a card each, or for none."""
-        is_plain = rng.random() < 0.1
         limits = {"cpu": "1"} if is_plain else {"nvidia.com/gpu": "1", GPUMEM: "1000"}
         inits: list[Object] = [{"name": f"i{number}"} for number in range(rng.randrange(3))]
         if rng.random() < 0.3:
