@@ -136,7 +136,7 @@ def bind(asked: BindingArgs) -> None:
         try:
             _check_node(cluster, asked)
             _rival.check(cluster)
-            _bind(Steps(cluster, config.vendors()), asked, live)
+            _bind(Steps(cluster, config.vendors(), timezone.now), asked, live)
         except AccountingError as fault:
             telling.tell(live, [Happening(Reason.BINDING_FAILED, str(fault))])
             raise
@@ -291,7 +291,7 @@ def _walk(steps: Steps, begun: Binding, live: Manifest) -> None:
 def _is_bound_after_all(steps: Steps, begun: Binding, fault: AccountingError) -> bool:
     """Undoes the steps, unless a look at the pod shows that the last one was done."""
     try:
-        return steps.undo(begun)
+        return steps.undo(begun, may_come_late=isinstance(fault, Unclear))
     except (Unavailable, Malformed) as unknown:
         raise Unavailable(f"{fault}; what became of it cannot be told yet: {unknown}") from fault
 

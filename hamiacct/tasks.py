@@ -50,13 +50,13 @@ def settle_bindings() -> int:
     cluster = client.connect(settings.HAMIACCT.kubeconfig) if left else None
     if cluster is None:
         return 0
-    return sum(_settle(Steps(cluster, config.vendors()), binding) for binding in left)
+    return sum(_settle(Steps(cluster, config.vendors(), timezone.now), binding) for binding in left)
 
 
 def _settle(steps: Steps, binding: Binding) -> bool:
     """Settles one; the next sweep tries again what cannot be told now."""
     try:
-        is_bound = steps.undo(binding)
+        is_bound = steps.undo(binding, may_come_late=True)
     except (Unavailable, Malformed) as fault:
         log.warning("whether %s/%s is bound cannot be told: %s", binding.namespace, binding.name, fault)
         return False

@@ -4,14 +4,18 @@ The node's locks, one patch with the placement, the Binding. Every text that is 
 `Binding` alone, its time included: so whoever comes later, another process or a minute after a crash,
 knows what on the cluster is of this attempt and what is not. Nothing else is ever undone.
 
-An undo carries the resourceVersion of the pod it looked at, and it changes the pod. So either the Binding
-came before it, and the look shows that; or it comes after, and finds the pod changed.
+Every change carries the resourceVersion of what was looked at. An undo changes the pod: so either the
+Binding came before it, and the look shows that; or it comes after, and finds the pod changed. A lost call may
+be under way still when the look shows nothing of it; then pod and node are changed and changed back, so that
+it finds them changed too. And nothing is sent by an attempt so old that beat may be undoing it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from hamiacct.accounting.binding import Binding
@@ -23,6 +27,8 @@ from hamiacct.kube.client import Client, Manifest, Unclear
 from hamiacct.kube.node_locks import LockKind, Standing
 
 TRIES = 5
+FORWARD_SECONDS = 40
+"""After so long an attempt takes no further step. A margin before beat, for a call and for clocks."""
 
 Texts = Mapping[str, str | None]
 
@@ -39,6 +45,7 @@ class Steps:
 
     client: Client
     vendors: Sequence[Vendor]
+    now: Callable[[], datetime]
 
     # --- forward
 
@@ -51,7 +58,13 @@ class Steps:
         for kind in self.locks_of(binding):
             self._lock(binding, kind, wait)
         version = self._write(binding, live)
+        self._check_time(binding)
         self.client.bind(binding.namespace, binding.name, uid=binding.uid, version=version, node=binding.node)
+
+    def _check_time(self, binding: Binding) -> None:
+        """Raises Unavailable where the attempt is so old that somebody else may be undoing it."""
+        if self.now() - binding.at > timedelta(seconds=FORWARD_SECONDS):
+            raise Unavailable(f"binding took longer than {FORWARD_SECONDS} s")
 
     def locks_of(self, binding: Binding) -> tuple[LockKind, ...]:
         """The node locks the pod needs, in the order in which they are taken."""
@@ -64,13 +77,16 @@ class Steps:
             node = self.client.node(binding.node)
             obstacle = self._obstacle(binding, kind, _annotations(node).get(kind.key))
             if obstacle is None:
+                self._check_time(binding)
                 try:
                     self.client.patch_node(binding.node, _node_patch(node, kind, text))
                     return
                 except Conflict:
                     obstacle = "changed just now"
-                except Unclear:
-                    if _annotations(self.client.node(binding.node)).get(kind.key) == text:
+                except Unclear as lost:
+                    with _in_doubt(lost):
+                        node = self.client.node(binding.node)
+                    if _annotations(node).get(kind.key) == text:
                         return
                     raise
             if not wait():
@@ -101,6 +117,7 @@ class Steps:
         has bound since keeps its own placement.
         """
         for _ in range(TRIES):
+            self._check_time(binding)
             try:
                 after = self.client.patch_pod(binding.namespace, binding.name, self._placed(binding, live))
             except Conflict:
@@ -108,8 +125,9 @@ class Steps:
                 if not _may_be_bound(binding, live):
                     raise
                 continue
-            except Unclear:
-                after = self.client.pod(binding.namespace, binding.name)
+            except Unclear as lost:
+                with _in_doubt(lost):
+                    after = self.client.pod(binding.namespace, binding.name)
                 if not self._is_ours(binding, after):
                     raise
             return str(after["metadata"]["resourceVersion"])
@@ -131,34 +149,51 @@ class Steps:
 
     # --- back
 
-    def undo(self, binding: Binding) -> bool:
+    def undo(self, binding: Binding, *, may_come_late: bool) -> bool:
         """Undoes what was done, last step first; answers whether the pod turns out to be bound after all.
 
         Then its placement stays, and its locks are the device plugin's. Unavailable where the cluster does
         not say how it stands: then nothing may be concluded, and somebody must ask again.
+
+        `may_come_late`: a call of the attempt may be under way still, so what shows nothing of it is changed
+        and changed back.
         """
-        if self._is_bound_or_undone(binding):
+        if self._is_bound_or_undone(binding, may_come_late):
             return True
         for kind in reversed(self.locks_of(binding)):
-            self._unlock(binding, kind)
+            self._unlock(binding, kind, may_come_late)
         return False
 
-    def _is_bound_or_undone(self, binding: Binding) -> bool:
+    def _is_bound_or_undone(self, binding: Binding, may_come_late: bool) -> bool:
         """True: bound, with our placement. False: nothing of ours is on it, nor will a Binding of ours be."""
+        mark, former, is_marked = patches.of_binding(binding.at)[codec.BIND_TIME], None, False
         for _ in range(TRIES):
             try:
                 live = self.client.pod(binding.namespace, binding.name)
-                if not self._is_ours(binding, live):
+                if self._is_ours(binding, live):
+                    if live.get("spec", {}).get("nodeName") == binding.node:
+                        return True
+                    self._patch(binding, self._cleared(binding, live))
                     return False
-                if live.get("spec", {}).get("nodeName") == binding.node:
-                    return True
-                self.client.patch_pod(binding.namespace, binding.name, self._cleared(binding, live))
-                return False
+                if not _may_be_bound(binding, live):
+                    return False
+                # A time of binding alone tells nobody anything: it is set, and set back.
+                told = _annotations(live)
+                if told.get(codec.BIND_TIME) == mark and (is_marked or codec.VGPU_NODE not in told):
+                    may_come_late = False
+                    self._patch(binding, _pod_patch(binding, live, {codec.BIND_TIME: former}, {}))
+                if not may_come_late:
+                    return False
+                former, is_marked = told.get(codec.BIND_TIME), True
+                self._patch(binding, _pod_patch(binding, live, {codec.BIND_TIME: mark}, {}))
             except NotFound:
                 return False
             except (Conflict, Unclear):
                 continue
         raise Unavailable(f"pod {binding.namespace}/{binding.name} does not hold still")
+
+    def _patch(self, binding: Binding, changes: Manifest) -> None:
+        self.client.patch_pod(binding.namespace, binding.name, changes)
 
     def _cleared(self, binding: Binding, live: Manifest) -> Manifest:
         """The patch that takes back what `_write` wrote, if the pod is still as it was looked at."""
@@ -178,21 +213,37 @@ class Steps:
         found = _annotations(live)
         return all(found.get(key) == text for key, text in written.items() if key in lasting)
 
-    def _unlock(self, binding: Binding, kind: LockKind) -> None:
-        """Gives a lock back, if it is the one this attempt took."""
+    def _unlock(self, binding: Binding, kind: LockKind, may_come_late: bool) -> None:
+        """Gives a lock back, if it is the one this attempt took.
+
+        One that may be taken yet is taken first; where another holds it the node has changed, and it cannot.
+        """
         text = node_locks.text_of(kind, binding.namespace, binding.name, binding.at)
         for _ in range(TRIES):
             try:
                 node = self.client.node(binding.node)
-                if _annotations(node).get(kind.key) != text:
+                found = _annotations(node).get(kind.key)
+                if found == text:
+                    may_come_late = False
+                    self.client.patch_node(binding.node, _node_patch(node, kind, None))
                     return
-                self.client.patch_node(binding.node, _node_patch(node, kind, None))
-                return
+                if not may_come_late or self._obstacle(binding, kind, found) is not None:
+                    return
+                self.client.patch_node(binding.node, _node_patch(node, kind, text))
             except NotFound:
                 return
             except (Conflict, Unclear):
                 continue
         raise Unavailable(f"node {binding.node} does not hold still")
+
+
+@contextmanager
+def _in_doubt(lost: Unclear) -> Iterator[None]:
+    """A look that fails leaves in doubt what was."""
+    try:
+        yield
+    except Unavailable as fault:
+        raise Unclear(f"{lost}; {fault}") from fault
 
 
 def _may_be_bound(binding: Binding, live: Manifest) -> bool:

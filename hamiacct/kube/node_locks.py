@@ -69,9 +69,14 @@ def _kind(vendor: Vendor) -> LockKind:
 
 
 def text_of(kind: LockKind, namespace: str, name: str, at: datetime) -> str:
-    """The lock as this pod takes it: whole seconds, UTC."""
-    time = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return f"{time},{namespace},{name}" if kind.is_named else time
+    """The lock as this pod takes it, UTC: whole seconds and its name, or the time alone.
+
+    That is to the microsecond: by nothing else could two pods of one second tell whose lock it is.
+    """
+    time = at.astimezone(UTC)
+    if kind.is_named:
+        return f"{time:%Y-%m-%dT%H:%M:%SZ},{namespace},{name}"
+    return f"{time:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def parse(text: str) -> NodeLock:

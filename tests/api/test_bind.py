@@ -1,6 +1,7 @@
 """Bind: the answer is the API server's, and after a failure nothing of the attempt is left (decision 30)."""
 
 import dataclasses
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -13,12 +14,13 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.db import connection
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from api import bind, extender
 from hamiacct import config, models, tasks
 from hamiacct.accounting.words import Role
-from hamiacct.kube import patches
+from hamiacct.kube import binding, client, patches
 from hamiacct.kube.binding import TRIES
 from hamiacct.operations import reservations
 from hamiacct.queries import holds
@@ -427,6 +429,72 @@ def test_after_an_undo_a_late_binding_is_refused(world: World) -> None:
     world.is_untouched("released")
 
 
+@pytest.mark.parametrize("step", [NODE, POD, BINDING], ids=["lock", "placement", "binding"])
+def test_a_call_that_comes_after_the_undo_changes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: tuple[str, str]
+) -> None:
+    """The time limit ended it here, not there."""
+    monkeypatch.setitem(client.Client._call.__kwdefaults__, "seconds", 0.3)
+    world.add_pod()
+    late = world.cluster.hold(*step)
+    assert "no answer" in world.bind()
+    assert late.reached.is_set()
+    world.is_untouched("released")
+    stood = world.cluster.store.version
+    late.go.set()
+    assert late.over.wait(10)
+    assert world.cluster.store.version == stood
+    world.is_untouched("released")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("step", [NODE, POD, BINDING], ids=["lock", "placement", "binding"])
+def test_a_process_that_slept_until_beat_had_settled_changes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, step: tuple[str, str]
+) -> None:
+    world.add_pod()
+    asleep = []
+
+    def sleep(method: str, path: str) -> None:
+        if not asleep and method == step[0] and path.endswith(step[1]):
+            asleep.append(path)
+            monkeypatch.setattr(holds, "LEFT_OVER_SECONDS", 0)  # so long it slept
+            monkeypatch.setattr(binding, "FORWARD_SECONDS", 0)
+            try:
+                assert tasks.settle_bindings() == 1
+            finally:
+                connection.close()
+
+    world.cluster.before = sleep
+    assert world.bind() != ""
+    world.is_untouched("released")
+
+
+def test_an_attempt_takes_no_step_that_beat_might_undo() -> None:
+    assert binding.FORWARD_SECONDS + client.CONNECT_SECONDS + client.ANSWER_SECONDS < holds.LEFT_OVER_SECONDS
+
+
+def test_of_two_pods_of_one_second_one_does_not_give_back_the_lock_of_the_other(
+    world: World, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a lock is a time alone."""
+    settings.HAMIACCT = dataclasses.replace(settings.HAMIACCT, bind_lock_wait_seconds=0)
+    capacity = {"cambricon.com/mlu.smlu.vcore": "100", "cambricon.com/mlu.smlu.vmemory": "80"}
+    world.add_node("n2", status={"allocatable": capacity, "capacity": capacity})
+    asked = {"cambricon.com/vmlu": "1"} | {
+        f"cambricon.com/mlu.smlu.v{what}": "4" for what in ("core", "memory")
+    }
+    second, ticks = timezone.now().replace(microsecond=0), itertools.count(1)
+    monkeypatch.setattr(timezone, "now", lambda: second + timedelta(microseconds=next(ticks)))
+    for name in ("p", "q"):
+        world.add_pod(name, hold=False, **asked)
+        world.hold(name, node="n2")
+    assert world.bind("p", node="n2") == ""
+    lock = world.lock("n2", "cambricon.com/dsmlu.lock")
+    assert "is held since" in world.bind("q", node="n2")
+    assert world.lock("n2", "cambricon.com/dsmlu.lock") == lock is not None
+
+
 def test_a_placement_that_another_wrote_meanwhile_is_left_alone(world: World) -> None:
     world.add_pod()
     theirs = {
@@ -579,8 +647,10 @@ def test_a_pod_whose_bind_nobody_can_tell_of_is_not_bound_again_meanwhile(world:
     fail_from_the_binding_on(world, Fault.CUT_BEFORE)
     world.bind()
     come_back(world)
+    world.events()
     world.cluster.calls.clear()
     assert "is binding already" in world.bind()
+    world.events()
     assert {method for method, _ in world.cluster.calls} == {"GET", "POST"}
     assert not [path for _, path in world.cluster.calls if path.endswith("/binding")]
     assert world.state() == "binding"

@@ -63,16 +63,22 @@ def test_anything_else_is_malformed(text: str) -> None:
         node_locks.parse(text)
 
 
-def test_a_lock_is_written_in_whole_seconds_of_utc_as_its_kind_has_it() -> None:
+def test_a_lock_is_written_in_utc_as_its_kind_has_it() -> None:
     at = (NOW + timedelta(milliseconds=900)).astimezone(timezone(timedelta(hours=8)))
     assert node_locks.text_of(MUTEX, "team-a", "web-0", at) == "2026-08-21T10:00:00Z,team-a,web-0"
-    assert node_locks.text_of(DSMLU, "team-a", "web-0", at) == "2026-08-21T10:00:00Z"
+    assert node_locks.text_of(DSMLU, "team-a", "web-0", at) == "2026-08-21T10:00:00.900000Z"
 
 
 @pytest.mark.parametrize("kind", [MUTEX, DSMLU])
 def test_what_is_written_can_be_read(kind: LockKind) -> None:
     text = node_locks.text_of(kind, "team-a", "web-0", NOW)
     assert node_locks.parse(text).at == NOW
+
+
+def test_two_of_one_second_can_be_told_apart_by_name_or_by_time() -> None:
+    one, other = ("team-a", "web-0", NOW), ("team-a", "web-1", NOW + timedelta(microseconds=1))
+    for kind in (MUTEX, DSMLU):
+        assert node_locks.text_of(kind, *one) != node_locks.text_of(kind, *other)
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,12 @@ class Trouble:
 
 @dataclass
 class Held:
-    """A call that gets no answer until it is let go: `reached` when it is there, `go` to let it."""
+    """A call that is not carried out until it is let go: `reached` when it is there, `go` to let it, `over`
+    when it was carried out or refused.
+    """
 
     method: str
     path_end: str
     reached: threading.Event = field(default_factory=threading.Event)
     go: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)

@@ -410,6 +410,7 @@ class Calls(BaseHTTPRequestHandler):
         self.query = {key: values[-1] for key, values in asked.items()}
         self.body = orjson.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"null")
         self.trouble: Trouble | None = None
+        held: Held | None = None
         try:
             call, group = self.call_of(parts.path)
             methods = (self.command, call.verb.upper())
@@ -423,6 +424,8 @@ class Calls(BaseHTTPRequestHandler):
             document, code = self.carried_out(act)
         except Refusal as refusal:
             document, code = refusal.body, refusal.code
+        if held:
+            held.over.set()
         if self.fault in (Fault.CUT_BEFORE, Fault.CUT_AFTER):
             self.close_connection = True
         elif document is not None:  # a watch has answered already
