@@ -22,6 +22,12 @@ MAX_AT_MOST = 10_000
 class CapacityQuestionSerializer(asking.PodQuestionSerializer):
     """A pod, and how far to count."""
 
+    plain = {
+        **asking.PodQuestionSerializer.plain,
+        "at_most": lambda value: type(value) is int and 1 <= value <= MAX_AT_MOST,
+    }
+    unsaid = {"at_most": DEFAULT_AT_MOST}
+
     at_most = serializers.IntegerField(min_value=1, max_value=MAX_AT_MOST, default=DEFAULT_AT_MOST)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
+import orjson
 from django.http import HttpRequest, HttpResponseBase
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
@@ -25,9 +27,28 @@ from hamiacct.accounting.words import Question, Refusal, Role
 
 
 class AsciiJson(JSONRenderer):
-    """JSON in ASCII: a text that no encoding can carry, echoed from a request, still has an escape."""
+    """JSON in ASCII: a text that no encoding can carry, echoed from a request, still has an escape.
+
+    The quick writer knows no escapes beyond those of JSON, and not every type. It writes what is ASCII as it
+    is, which is nearly everything; the rest the framework's own writes once more.
+    """
 
     ensure_ascii = True
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        """The bytes of the answer."""
+        if data is not None:
+            with suppress(orjson.JSONEncodeError):
+                written = orjson.dumps(data, option=orjson.OPT_UTC_Z)
+                if written.isascii():
+                    return written
+        rendered: bytes = super().render(data, accepted_media_type, renderer_context)
+        return rendered
 
 
 class AlwaysJson(BaseContentNegotiation):

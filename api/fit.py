@@ -77,6 +77,15 @@ class FitSerializer(serializers.Serializer[Any]):
 class FitQuestionSerializer(asking.PodQuestionSerializer):
     """A pod, how its nodes and devices are to be ordered, and how much is to be told."""
 
+    plain = {
+        **asking.PodQuestionSerializer.plain,
+        "limit": lambda value: type(value) is int and 1 <= value <= MAX_LIMIT,
+        "node_policy": lambda value: value is None or asking.is_plain_text(value),
+        "gpu_policy": lambda value: value is None or asking.is_plain_text(value),
+        "verdicts": lambda value: type(value) is bool,
+    }
+    unsaid = {"limit": DEFAULT_LIMIT, "verdicts": True}
+
     limit = serializers.IntegerField(min_value=1, max_value=MAX_LIMIT, default=DEFAULT_LIMIT)
     node_policy = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     gpu_policy = serializers.CharField(required=False, allow_null=True, allow_blank=True)

@@ -114,4 +114,11 @@ def _pod_of(document: object) -> pods.Pod:
 
 def check_shape(check: Check) -> dict[str, Any]:
     """The shape of one judged limit."""
-    return {**asdict(check), "allowed": check.allowed}
+    return {
+        "resource": check.resource,
+        "quota": check.quota,
+        "requested": check.requested,
+        "used": check.used,
+        "hard": check.hard,
+        "allowed": check.allowed,
+    }

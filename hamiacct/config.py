@@ -43,7 +43,7 @@ def vendors() -> tuple[Vendor, ...]:
 
 def vendor_by_key() -> Mapping[str, Vendor]:
     """The vendors by HAMi's vendor key."""
-    return _by_key(vendors())
+    return _by_key(settings.HAMIACCT.device_config)
 
 
 def vendor_by_resource() -> Mapping[str, Vendor]:
@@ -80,8 +80,8 @@ class _Vendors(dict[str, Vendor]):
 
 
 @lru_cache(maxsize=8)
-def _by_key(table: tuple[Vendor, ...]) -> Mapping[str, Vendor]:
-    return MappingProxyType(_Vendors({vendor.key: vendor for vendor in table}))
+def _by_key(device_config: Path | None) -> Mapping[str, Vendor]:
+    return MappingProxyType(_Vendors({vendor.key: vendor for vendor in read_vendors(device_config)}))
 
 
 @lru_cache(maxsize=8)

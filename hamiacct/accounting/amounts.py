@@ -108,6 +108,8 @@ class Usage(Generic[Key]):
 
     def plus(self, other: Usage[Key]) -> Usage[Key]:
         """Both at the same time, key by key."""
+        if not self._amounts or not other._amounts:
+            return self if self._amounts else other
         return Usage({key: self[key].plus(other[key]) for key in (*self, *other)})
 
     def minus(self, other: Usage[Key]) -> Usage[Key]:

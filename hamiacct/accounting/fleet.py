@@ -11,7 +11,8 @@ the walk over containers is done by all nodes together. Three observations make 
 * The score of a node does not depend on the pod, so the best are tried first.
 
 What is not vectorised goes to `fit.place`, node by node: cards with MIG room, vendors with rules or
-scores of their own, and what is named in `_Walk.is_plain`. So do the candidates that are told.
+scores of their own, and what is named in `_Walk.is_plain`. The candidates that are told are drawn from the
+columns, too, where the walk is the shared one (`_is_drawn`): its picks are all there is to a placement.
 """
 
 from __future__ import annotations
@@ -26,16 +27,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hamiacct.accounting import fit, mig, policies
-from hamiacct.accounting.amounts import Amount
+from hamiacct.accounting.amounts import UNUSED, Amount, Usage
 from hamiacct.accounting.asks import UNLIMITED, Ask, ContainerAsk, Room
 from hamiacct.accounting.devices import MigProfile
 from hamiacct.accounting.devices import Placement as Place
 from hamiacct.accounting.fit import Misfit, Placement
 from hamiacct.accounting.fitting import ascend, rules
 from hamiacct.accounting.fitting.checks import WHOLE_CARD
+from hamiacct.accounting.footprint import Footprint
+from hamiacct.accounting.holdings import Held
 from hamiacct.accounting.mig import MIG_MODE
 from hamiacct.accounting.offers import FitDevice, FitNode
-from hamiacct.accounting.pods import ContainerClass
+from hamiacct.accounting.pods import Allocation, ContainerClass, DeviceKey, Row
 from hamiacct.accounting.policies import By, NodePolicy
 from hamiacct.accounting.quota import Dimension
 from hamiacct.accounting.reasons import Reason, message
@@ -672,10 +675,16 @@ class _Trial:
         if not doubtful and self.wanted < len(open_places):
             best = np.argpartition(keys[open_places], self.wanted)[: self.wanted]
             open_places = open_places[best]
-        for place in open_places[np.argsort(keys[open_places])].tolist():
+        best_first = open_places[np.argsort(keys[open_places])].tolist()
+        sure = [place for place in best_first if place not in doubtful]
+        drawn = _drawn(self.fleet, self.ask, self.room, sure[: max(self.wanted, 0)])
+        for place in best_first:
             if self.wanted <= 0 and not (self.tries_all and place in doubtful):
                 continue
-            if self.place(self.fleet._node(place)):
+            if place in drawn:
+                self.placements.append(drawn[place])
+                self.wanted -= 1
+            elif self.place(self.fleet._node(place)):
                 self.wanted -= 1
             else:
                 assert place in doubtful, "the columns took what the definition refuses"
@@ -765,6 +774,108 @@ def _mig_places(kind: _Kind, free: Amount, memory_mib: int, count: int) -> int:
     return count
 
 
+def _is_drawn(ask: Ask) -> bool:
+    """Whether placements follow from what the walk picks: no rule of a vendor's own, links or scores."""
+    by_links = ask.device_policy.is_topology_aware
+    return all(
+        rules.rule_name(vendor) == rules.PLAIN
+        and not (by_links and vendor.fit.get("topology") is True)
+        and not _adds_score(vendor)
+        for vendor in ask.vendors.values()
+    )
+
+
+def _drawn(fleet: Fleet, ask: Ask, room: Room, places: Sequence[int]) -> dict[int, Placement]:
+    """The placements on nodes that take the pod, by place; none where the definition has to draw them."""
+    if not _is_drawn(ask):
+        return {}
+    masks = [cards for key in ask.vendors if (cards := fleet._inventory.view(key).mig) is not None]
+    places = [
+        place
+        for place in places
+        if place not in fleet._whole and not any(cards[:, place].any() for cards in masks)
+    ]
+    if not places:
+        return {}
+    walk = _Walk.over(fleet, ask, room, np.array(places, np.int64))
+    walk.picks = []
+    walk.run()
+    assert not walk.refusals, "the walk over a few nodes refused what the walk over all took"
+    taken = [picked.by_node() for picked in walk.picks]
+    return {
+        place: _placement(fleet, ask, place, [by_node[number] for by_node in taken], walk.picks)
+        for number, place in enumerate(places)
+        if walk.alive[number]
+    }
+
+
+def _placement(
+    fleet: Fleet,
+    ask: Ask,
+    place: int,
+    taken: Sequence[Sequence[tuple[int, int, int]]],
+    picks: Sequence[_Picked],
+) -> Placement:
+    """The placement that picks on one node make; `taken` holds card, memory and cores, pick by pick."""
+    name, cards = fleet._inventory.nodes[place].name, fleet._inventory.cards[place]
+    groups: dict[str, list[tuple[Row, ...]]] = {key: [()] * len(ask.containers) for key in ask.vendors}
+    held: list[Held] = [UNUSED] * len(ask.containers)
+    used: set[int] = set()
+    for rows, picked in zip(taken, picks, strict=True):
+        key = picked.vendor.key
+        used.update(card for card, _, _ in rows)
+        groups[key][picked.number] = tuple(
+            Row(cards[card].uuid, key, memory_mib, cores) for card, memory_mib, cores in rows
+        )
+        holding = {
+            DeviceKey(name, cards[card].uuid, key): Amount(1, memory_mib, cores)
+            for card, memory_mib, cores in rows
+        }
+        held[picked.number] = held[picked.number].plus(Usage(holding))
+    footprint: Footprint[DeviceKey] = Footprint()
+    for container, of_one in zip(ask.containers, held, strict=True):
+        footprint = footprint.then(container.kind, of_one)
+    now = fleet._used[:, sorted(used), place].T.tolist()
+    as_used = {
+        cards[card].uuid: replace(cards[card], used=Amount(*amount))
+        for card, amount in zip(sorted(used), now, strict=True)
+    }
+    return Placement(
+        name,
+        {key: Allocation(key, name, tuple(of_vendor)) for key, of_vendor in groups.items()},
+        footprint,
+        float(fleet._scores[place]),
+        devices=tuple(
+            as_used[device.uuid] for device in fleet._inventory.nodes[place].devices if device.uuid in as_used
+        ),
+    )
+
+
+class _Picked(NamedTuple):
+    """What the request of a container took on each node: which cards, and in which order they were tried."""
+
+    number: int
+    vendor: Vendor
+    taken: Flags
+    keys: Numbers
+    memory_mib: Any
+    cores: Any
+
+    def by_node(self) -> list[list[tuple[int, int, int]]]:
+        """For each node card, memory and cores of every pick, in the order of the picks."""
+        found: list[list[tuple[int, int, int]]] = [[] for _ in range(self.taken.shape[1])]
+        card, node = np.nonzero(self.taken)
+        order = np.argsort(self.keys[card, node])
+        card, node = card[order], node[order]
+        memory_mib = np.broadcast_to(self.memory_mib, self.taken.shape)[card, node]
+        cores = np.broadcast_to(self.cores, self.taken.shape)[card, node]
+        for here, *pick in zip(
+            node.tolist(), card.tolist(), memory_mib.tolist(), cores.tolist(), strict=True
+        ):
+            found[here].append(tuple(pick))
+        return found
+
+
 class _Sizes(NamedTuple):
     """What is asked of every card: numbers for all, or columns where they depend on the card."""
 
@@ -778,7 +889,8 @@ class _Walk:
 
     `used` is what nodes' pods and the pod's sidecars and apps so far hold, `steady` and `peak` are the
     pod's own memory and cores where its quotas may refuse; `number` is the container at hand. A node is
-    `alive` while all containers so far fit, `deferred` where the definition has to say.
+    `alive` while all containers so far fit, `deferred` where the definition has to say. `picks` are kept
+    where placements are wanted of them.
     """
 
     fleet: Fleet
@@ -793,6 +905,7 @@ class _Walk:
     steady: Numbers | None = None
     peak: Numbers | None = None
     refusals: list[Refusal] = field(default_factory=list)
+    picks: list[_Picked] | None = None
 
     @classmethod
     def over(cls, fleet: Fleet, ask: Ask, room: Room, places: Numbers | None) -> _Walk:
@@ -922,9 +1035,14 @@ class _Walk:
                 signatures += self.mig_places(mig_cards & (codes == PASSES), request, sizes)
             fits = signatures >> TAKEN_SHIFT >= request.count
             self.refuse_counted(~fits, signatures, candidates, container, in_order=False)
+        if not matters_later and self.picks is None:
+            return
+        keys = self.order_keys(container, vendor)
+        if taken is None:
+            taken = self.first(keys, codes, request.count)
+        if self.picks is not None:
+            self.picks.append(_Picked(self.number, vendor, taken, keys, *sizes))
         if matters_later:
-            if taken is None:
-                taken = self.first(self.order_keys(container, vendor), codes, request.count)
             self.then(container.kind, vendor, taken, sizes)
 
     def is_plain(self, container: ContainerAsk, vendor: Vendor, request: DeviceRequest) -> bool:

@@ -64,6 +64,7 @@ class Vendor:
     `request` holds the parameters of the vendor's request rule (semantics 3), as data; `fit` those of its
     fit: its `rule` and `score` where it has its own (`accounting.fitting.rules`), and their switches;
     `patch` the `rule` that writes its annotations of a placement (`kube.patches`), and their keys.
+    `names` are the resource names, to be looked up.
     """
 
     key: str
@@ -90,10 +91,10 @@ class Vendor:
     request: Mapping[str, object] = field(default_factory=dict)
     fit: Mapping[str, object] = field(default_factory=dict)
     patch: Mapping[str, object] = field(default_factory=dict)
-    _names: frozenset[str] = field(init=False, repr=False, compare=False)
+    names: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_names", frozenset(self.resource_names))
+        object.__setattr__(self, "names", frozenset(self.resource_names))
 
     def __hash__(self) -> int:
         """By key, so that a table of vendors can be a cache key although it holds mappings."""
@@ -110,10 +111,6 @@ class Vendor:
             self.priority_name,
         )
         return tuple(name for name in names if name)
-
-    def is_named_in(self, resources: Mapping[str, str]) -> bool:
-        """Whether any of its resources is among these."""
-        return not self._names.isdisjoint(resources)
 
     @property
     def pod_annotations(self) -> tuple[str, ...]:

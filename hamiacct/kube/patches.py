@@ -54,8 +54,9 @@ def annotations_of(
             annotations |= RULES[str(vendor.patch["rule"])](_Told(vendor, allocation, placement, pod, at))
     if placement.mig_allocations:
         annotations[codec.MIG_ALLOCATIONS] = codec.encode_mig_allocations(placement.mig_allocations)
-    stale = (keys_of_placements(vendors) & _keys_on(pod, vendors)) - annotations.keys()
-    annotations |= dict.fromkeys(sorted(stale))
+    if on_pod := _keys_on(pod, vendors):
+        stale = (keys_of_placements(vendors) & on_pod) - annotations.keys()
+        annotations |= dict.fromkeys(sorted(stale))
     return annotations, labels_of(placement.node)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from django.conf import settings
 
 from hamiacct import config, models, rows
-from hamiacct.accounting import admission, asks, devices, fit, rules
+from hamiacct.accounting import admission, asks, devices, fit
 from hamiacct.accounting.amounts import Amount
 from hamiacct.accounting.asks import Ask, Room
 from hamiacct.accounting.errors import Unavailable
@@ -75,8 +75,8 @@ def question_of(pod: Pod, *, node_policy: str | None = None, gpu_policy: str | N
     A policy given here stands in for the one of the pod's annotations.
     """
     vendors = config.vendors()
-    read = admission.as_admitted(pod, vendors)
-    requests = [rules.requests_of(container, vendors) for container in read.containers]
+    found = admission.admitted(pod, vendors)
+    read, requests = found.pod, found.requests
     defaults = asks.Defaults(
         node_policy_of(settings.HAMIACCT.node_policy), device_policy_of(settings.HAMIACCT.gpu_policy)
     )

@@ -254,6 +254,8 @@ def same(judgement: Judgement, expected: Judgement, limit: int = 100) -> None:
     """Equal, verdict by verdict."""
     assert judgement.failed == expected.failed
     assert judgement.candidates == expected.candidates[:limit]
+    devices = [one.devices for one in judgement.candidates]
+    assert devices == [one.devices for one in expected.candidates[:limit]]
 
 
 @given(cases)

@@ -6,9 +6,14 @@ from typing import Any
 import pytest
 from django.core.signals import request_finished, request_started
 from django.db import DatabaseError, OperationalError
+from rest_framework.exceptions import ValidationError
 from rest_framework.test import APIClient
 
 from api import afterwards
+from api import asking as asked
+from api.capacity import CapacityQuestionSerializer
+from api.fit import FitQuestionSerializer
+from api.reservations import ReservationQuestionSerializer
 from hamiacct.operations import decisions as kept
 from tests.asking import asking
 from tests.watch import card, node
@@ -104,3 +109,64 @@ def test_an_answer_does_not_depend_on_its_refusal_being_kept(
     response = api.post("/api/v1/fit", {"pod": asking("p", gpumem=99999)})
     assert response.status_code == 200
     assert response.json()["fits"] is False
+
+
+# --- plain bodies --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [FitQuestionSerializer, CapacityQuestionSerializer])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"nodes": None},
+        {"nodes": []},
+        {"nodes": ["n1", "n2"]},
+        {"nodes": ["n1", " n2"]},
+        {"nodes": ["n1", ""]},
+        {"nodes": ["n1", 2]},
+        {"nodes": "n1"},
+        {"nodes": ["x" * 253]},
+        {"nodes": ["x" * 254]},
+        {"limit": 1},
+        {"limit": 0},
+        {"limit": "7"},
+        {"limit": True},
+        {"limit": 1001},
+        {"limit": None},
+        {"at_most": 5},
+        {"at_most": "5"},
+        {"at_most": 10_001},
+        {"verdicts": False},
+        {"verdicts": "no"},
+        {"verdicts": None},
+        {"node_policy": ""},
+        {"node_policy": None, "gpu_policy": " spread"},
+        {"node_policy": "bin\0pack"},
+        {"gpu_policy": 3},
+        {"pod": None},
+        {"pod": []},
+        {"something": "else"},
+    ],
+)
+def test_a_plain_body_says_the_same_without_its_form(
+    form: type[asked.PodQuestionSerializer], said: dict[str, Any]
+) -> None:
+    document = {"pod": asking("p", gpumem=1), **said}
+    plain = asked.plainly(document, form)
+    try:
+        assert plain is None or plain == asked.read(document, form)
+    except ValidationError:
+        pytest.fail(f"taken, though the form refuses it: {plain}")
+
+
+def test_the_usual_bodies_need_no_form() -> None:
+    pod = asking("p", gpumem=1)
+    assert asked.plainly({"pod": pod}, FitQuestionSerializer) == {"pod": pod, "limit": 5, "verdicts": True}
+    usual = {"pod": pod, "nodes": ["n1"], "limit": 9, "verdicts": False, "node_policy": "spread"}
+    assert asked.plainly(usual, FitQuestionSerializer) == usual
+    assert asked.plainly({"pod": pod}, CapacityQuestionSerializer) == {"pod": pod, "at_most": 1000}
+
+
+def test_a_form_with_more_to_say_is_always_read() -> None:
+    assert asked.plainly({"pod": asking("p"), "node": "n1"}, ReservationQuestionSerializer) is None

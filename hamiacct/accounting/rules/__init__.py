@@ -54,8 +54,9 @@ def rule_of(vendor: Vendor) -> RequestRule:
     return RULES[str(vendor.request["rule"])]
 
 
-_TO_EVERYBODY = ("overwrite_env", "core_policy")
-"""Parameters by which admission writes into containers that ask for nothing."""
+def _tells_everybody(parameters: Mapping[str, object]) -> bool:
+    """Whether admission writes into containers that ask for nothing, too."""
+    return bool(parameters.get("overwrite_env") or parameters.get("core_policy"))
 
 
 def concerned(container: Container, vendors: Iterable[Vendor]) -> list[Vendor]:
@@ -64,13 +65,9 @@ def concerned(container: Container, vendors: Iterable[Vendor]) -> list[Vendor]:
     A rule reads what is written under its vendor's own resource names; where nothing is, it asks nothing and
     writes nothing, but for what it tells everybody.
     """
-    limits, requests = container.limits, container.requests
+    named = {**container.limits, **container.requests}
     return [
-        vendor
-        for vendor in vendors
-        if vendor.is_named_in(limits)
-        or vendor.is_named_in(requests)
-        or any(map(vendor.request.get, _TO_EVERYBODY))
+        vendor for vendor in vendors if not vendor.names.isdisjoint(named) or _tells_everybody(vendor.request)
     ]
 
 
