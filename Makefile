@@ -13,7 +13,7 @@ export PYTHONUNBUFFERED = 1
 # What reads the settings without serving anything (types, schema, migrations): no database is asked.
 STATIC := HAMIACCT_DATABASE_URL=postgresql://nobody@127.0.0.1:1/none HAMIACCT_SECRET_KEY=static
 
-.PHONY: setup run serve test prove-live lint format openapi chart lock audit-dependencies clean
+.PHONY: setup run serve test prove-live bench bench-peers lint format openapi chart lock audit-dependencies clean
 
 # The environment is rebuilt when the lock differs from the one it was built from, and only then.
 # Where Python comes without ensurepip (Debian's python3 with python3-pip), the outer pip fills the venv.
@@ -48,6 +48,15 @@ test: setup
 prove-live: setup
 	CHURN_PODS=$${CHURN_PODS:-2000} CHURN_KILLS=$${CHURN_KILLS:-10} CHURN_LEASE=1 \
 	  HAMIACCT_TEST_KUBECONFIG=$(if $(KUBECONFIG),$(abspath $(KUBECONFIG))) $(BIN)/python -m pytest tests/cluster -v --show-capture=no
+
+# Every figure beside a yardstick of the same run; BENCH="--nodes 1000 --only fit" narrows it. Needs pgbench.
+bench: setup
+	$(BIN)/python -m bench $(BENCH)
+
+# OpenStack Placement in an environment of its own, for `make bench` to measure beside us.
+bench-peers:
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r bench/requirements-peers.txt
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from bench import fleets
+from bench import peers as placement
 from bench.client import Connection, Run, at_once, one_by_one
 from bench.figures import Goal, Report, percentile
 from bench.stack import Stack
@@ -202,6 +203,56 @@ def reservations(trial: Trial) -> None:
     hot_card(trial)
 
 
+def peers(trial: Trial) -> None:
+    """Our reservation against Placement's PUT of an allocation: the same cards, the same PostgreSQL."""
+    programs = placement.environment()
+    if programs is None:
+        return
+    peer = placement.Placement(trial.stack, programs, trial.fleet.nodes)
+    chance = random.Random(11)
+    clients, each = 16, 20
+
+    def ours(nodes: Callable[[int], list[str]]) -> float:
+        pods: list[fleets.Object] = []
+
+        def requests_of(client: int, connection: Connection) -> list[bytes]:
+            made = [trial.asking(fleets.Shape((), ((64, 0),))) for _ in range(each)]
+            pods.extend(made)
+            return [
+                connection.request("POST", "/api/v1/reservations", {"pod": pod, "nodes": nodes(client)})
+                for pod in made
+            ]
+
+        run = at_once(trial.stack.connect, clients, requests_of)
+        connection = trial.stack.connect()
+        for pod in pods:
+            uid = pod["metadata"]["uid"]
+            connection.send(connection.request("DELETE", f"/api/v1/reservations/{uid}"))
+        return run.rate
+
+    try:
+        for where, card_of, nodes in (
+            (
+                "spread",
+                lambda _: chance.choice(peer.cards),
+                lambda _: [fleets.node_name(chance.randrange(trial.fleet.nodes))],
+            ),
+            ("one card", lambda _: peer.hot, lambda _: ["hot"]),
+        ):
+            name = f"Placement, PUT allocations, 16 clients, {where}"
+            rounds = range(trial.rounds)
+            figure = trial.report.rate(name, [peer.claims_per_second(clients, each, card_of) for _ in rounds])
+            trial.report.yardsticks[name] = figure.median
+            trial.report.rate(
+                f"reservations, 16 clients, {where}",
+                [ours(nodes) for _ in rounds],
+                name,
+                Goal(10, at_least=True),
+            )
+    finally:
+        peer.stop()
+
+
 def hot_card(trial: Trial) -> None:
     """One node with one card that has room for everybody: all they can do is queue."""
     connection = trial.stack.connect()
@@ -349,6 +400,7 @@ SCENARIOS: dict[str, Callable[[Trial], None]] = {
     "reads": reads,
     "events": events,
     "reservations": reservations,
+    "peers": peers,
     "memory": memory,
     "first-answer": first_answer,
 }
