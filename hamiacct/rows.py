@@ -186,17 +186,22 @@ def fit_device_of(row: models.Device | DeviceRow, core_set: int) -> FitDevice:
         mode=row.mode,
         healthy=row.healthy,
         cordoned=row.cordoned,
-        mig_profiles=tuple(
-            MigProfile(
-                profile["name"],
-                profile["memory_mib"],
-                profile["cores"],
-                profile["slice_count"],
-                tuple(Placement(*place) for place in profile["placements"]),
-            )
-            for profile in row.mig_profiles
-        ),
+        mig_profiles=profiles_of(row.mig_profiles),
         custom=row.custom,
+    )
+
+
+def profiles_of(stored: Sequence[Mapping[str, Any]]) -> tuple[MigProfile, ...]:
+    """The MIG profiles of a stored device."""
+    return tuple(
+        MigProfile(
+            profile["name"],
+            profile["memory_mib"],
+            profile["cores"],
+            profile["slice_count"],
+            tuple(Placement(*place) for place in profile["placements"]),
+        )
+        for profile in stored
     )
 
 

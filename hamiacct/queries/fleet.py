@@ -11,14 +11,16 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import orjson
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from hamiacct import config, models, rows
 from hamiacct.accounting import mig
 from hamiacct.accounting.amounts import Amount
+from hamiacct.accounting.devices import MigProfile
 from hamiacct.accounting.errors import UnreadableAnnotation
 from hamiacct.accounting.fleet import Fleet
 from hamiacct.accounting.mig import MIG_MODE, CardState, Tenant
@@ -206,51 +208,123 @@ def _load_all(kept: _Kept) -> None:
     kept.numbers = numbers
 
 
-def load(names: Collection[str] | None, *, lock: bool = False, apart_from: str = "") -> list[FitNode]:
-    """These nodes (None: all) as they are in the database now; with `lock` the device rows stay locked.
+NODES_AT_ONCE = 500
+"""So many nodes are read by one statement: its answer is held beside what is made of it."""
+
+_NAMES = Statement("hamiacct_nodes", "", "SELECT name FROM hamiacct_node WHERE NOT deleted ORDER BY name")
+_NODES = Statement(
+    "hamiacct_fit_nodes",
+    "text[]",
+    """
+    SELECT name, pair_scores::text, labels::text, annotations::text FROM hamiacct_node
+    WHERE NOT deleted AND name = ANY($1)
+    """,
+)
+_DEVICES = Statement(
+    "hamiacct_fit_devices",
+    "text[]",
+    """
+    SELECT id, node, uuid, vendor, slots_total, memory_mib_total, cores_total,
+        slots_used, memory_mib_used, cores_used, index, "order", model, numa, mode, healthy, cordoned,
+        mig_profiles::text, custom::text
+    FROM hamiacct_device WHERE registered AND node = ANY($1)
+""",
+)
+_CORE_SETS = Statement(
+    "hamiacct_core_sets",
+    "bigint[]",
+    """
+    SELECT device_id, bit_or(core_set) FROM hamiacct_usageentry WHERE device_id = ANY($1) GROUP BY device_id
+    """,
+)
+
+
+def load(names: Collection[str] | None, *, apart_from: str = "") -> list[FitNode]:
+    """These nodes (None: all) as they are in the database now, some hundred at once.
 
     What pods say of their cards is told without the pod `apart_from`; the totals have it in. Deleted nodes
-    are left out. The number of queries does not depend on the number of nodes.
+    are left out.
     """
-    alive = models.Node.objects.filter(deleted=False)
-    devices: QuerySet[models.Device] = models.Device.objects.filter(registered=True)
-    if names is not None:
-        alive, devices = alive.filter(name__in=names), devices.filter(node__in=names)
-    if lock:
-        devices = devices.select_for_update(no_key=True)
-    known = list(alive.only("name", "pair_scores", "labels", "annotations"))
-    found = list(devices.order_by("node", "uuid"))
-    core_sets = _core_sets(found)
-    by_node: dict[str, list[models.Device]] = defaultdict(list)
-    for row in found:
-        by_node[row.node].append(row)
-    nodes = [
-        FitNode(
-            node.name,
-            tuple(
-                rows.fit_device_of(row, core_sets.get(row.pk, 0))
-                for row in sorted(by_node[node.name], key=lambda row: (row.vendor, row.order, row.uuid))
-            ),
-            node.pair_scores,
-            node.labels,
-            node.annotations,
-        )
-        for node in known
-    ]
+    wanted = [name for (name,) in _NAMES.rows()] if names is None else list(names)
+    nodes: list[FitNode] = []
+    for start in range(0, len(wanted), NODES_AT_ONCE):
+        nodes += _loaded(wanted[start : start + NODES_AT_ONCE])
     return _with_pods(nodes, apart_from)
 
 
-def _core_sets(devices: Iterable[models.Device]) -> dict[int, int]:
+def _loaded(names: Sequence[str]) -> list[FitNode]:
+    known = _NODES.rows(names)
+    found = _DEVICES.rows(names)
+    core_sets = _core_sets(found)
+    by_node: dict[str, list[FitDevice]] = {name: [] for name, *_ in known}
+    texts: dict[str, str] = {}
+    amounts: dict[tuple[int, ...], Amount] = {}
+    for (
+        number,
+        node,
+        uuid,
+        vendor,
+        *sizes,
+        index,
+        order,
+        model,
+        numa,
+        mode,
+        healthy,
+        cordoned,
+        profiles,
+        custom,
+    ) in found:
+        if node not in by_node:
+            continue
+        total, used = tuple(sizes[:3]), (*sizes[3:], core_sets.get(number, 0))
+        by_node[node].append(
+            FitDevice(
+                uuid=uuid,
+                vendor=texts.setdefault(vendor, vendor),
+                total=amounts.get(total) or amounts.setdefault(total, Amount(*total)),
+                used=amounts.get(used) or amounts.setdefault(used, Amount(*used)),
+                index=index,
+                order=order,
+                model=texts.setdefault(model, model),
+                numa=numa,
+                mode=texts.setdefault(mode, mode),
+                healthy=healthy,
+                cordoned=cordoned,
+                mig_profiles=_profiles(profiles),
+                custom=_mapping(custom),
+            )
+        )
+    return [
+        FitNode(
+            name,
+            tuple(sorted(by_node[name], key=lambda device: (device.vendor, device.order, device.uuid))),
+            _mapping(pair_scores),
+            _mapping(labels),
+            _mapping(annotations),
+        )
+        for name, pair_scores, labels, annotations in known
+    ]
+
+
+@lru_cache(maxsize=1000)
+def _mapping(text: str) -> Mapping[str, Any]:
+    """An object as stored. Those alike are one: nobody changes them."""
+    found: dict[str, Any] = orjson.loads(text)
+    return found
+
+
+@lru_cache(maxsize=1000)
+def _profiles(text: str) -> tuple[MigProfile, ...]:
+    """The profiles of a card as stored."""
+    return rows.profiles_of(orjson.loads(text))
+
+
+def _core_sets(devices: Iterable[Sequence[Any]]) -> dict[int, int]:
     """The union of the named cores that pods hold, per device of a vendor that names them."""
-    vendors = config.vendor_by_key()
-    named = [row.pk for row in devices if vendors[row.vendor].cores_kind is CoresKind.SET]
-    if not named:
-        return {}
-    sets: dict[int, int] = defaultdict(int)
-    entries = models.UsageEntry.objects.filter(device_id__in=named, core_set__gt=0)
-    for device_id, core_set in entries.values_list("device_id", "core_set"):
-        sets[device_id] |= core_set
-    return sets
+    of_sets = set(vendors_of_sets())
+    named = [number for number, _, _, vendor, *_ in devices if vendor in of_sets]
+    return dict(_CORE_SETS.rows(named)) if named else {}
 
 
 def needs_pods(node: FitNode) -> bool:

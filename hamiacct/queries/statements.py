@@ -51,10 +51,11 @@ class Statement:
         with connection.cursor() as cursor:
             known = _prepared.setdefault(connection.connection, set())
             if self.name not in known:
-                cursor.execute(f"PREPARE {self.name} ({self.types}) AS {self.sql}")
+                types = f"({self.types})" if self.types else ""
+                cursor.execute(f"PREPARE {self.name} {types} AS {self.sql}")
                 known.add(self.name)
-            places = ", ".join(["%s"] * len(parameters))
-            cursor.execute(f"EXECUTE {self.name} ({places})", parameters)
+            places = f"({', '.join(['%s'] * len(parameters))})" if parameters else ""
+            cursor.execute(f"EXECUTE {self.name} {places}", parameters)
             rows: list[tuple[Any, ...]] = cursor.fetchall()
         return rows
 
