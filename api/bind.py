@@ -28,7 +28,7 @@ from api import afterwards, asking, bodies, errors, telling
 from api.extender import MAX_BODY_BYTES, Extended
 from api.quota_check import check_shape
 from api.reservations import checks_of, failed_of, keep_refusal
-from hamiacct import config, metrics
+from hamiacct import config, metrics, seats
 from hamiacct.accounting.binding import Binding
 from hamiacct.accounting.errors import (
     AccountingError,
@@ -51,8 +51,8 @@ from hamiacct.queries import fits, holds
 
 log = structlog.get_logger("hamiacct.bind")
 
-# Half of a web process's threads: a bind waits for others, and must not make others wait.
-AT_ONCE = settings.BLOCKING_THREADS // 2
+# A bind waits for others, and must not make others wait.
+AT_ONCE = seats.AT_ONCE[seats.Kind.BINDS]
 LOOK_AGAIN_SECONDS = 0.2
 # HAMi's lease is looked at again after so long; its own schedulers take three times that to change places.
 RIVAL_SECONDS = 5.0

@@ -70,6 +70,13 @@ METHOD_NOT_ALLOWED = Problem(
     "no",
     "The header `Allow` lists the methods of this path.",
 )
+REQUEST_TIMEOUT = Problem(
+    "request-timeout",
+    408,
+    "The request took too long to arrive",
+    "yes",
+    "Not all of the body had arrived in time; nothing of it was looked at. The connection is closed.",
+)
 CONFLICT = Problem(
     "conflict",
     409,
@@ -137,6 +144,7 @@ ALL = (
     QUOTA_EXCEEDED,
     NOT_FOUND,
     METHOD_NOT_ALLOWED,
+    REQUEST_TIMEOUT,
     CONFLICT,
     INSUFFICIENT_CAPACITY,
     SNAPSHOT_REFUSED,

@@ -24,6 +24,11 @@ POLICY = (
 )
 
 
+def id_of(asked: str) -> str:
+    """The id of a request: what its caller calls it, when that is sane."""
+    return asked if A_CALLERS_ID.fullmatch(asked) else uuid.uuid4().hex
+
+
 def request_log(get_response: GetResponse) -> GetResponse:
     """Gives the request `request_id` (the caller's X-Request-ID when it is sane) and logs one line about it.
 
@@ -32,8 +37,7 @@ def request_log(get_response: GetResponse) -> GetResponse:
 
     def middleware(request: HttpRequest) -> HttpResponse:
         began = time.monotonic()
-        asked = request.headers.get("X-Request-ID", "")
-        request_id = asked if A_CALLERS_ID.fullmatch(asked) else uuid.uuid4().hex
+        request_id = id_of(request.headers.get("X-Request-ID", ""))
         request.request_id = request_id  # type: ignore[attr-defined]  # ours, read by api.errors
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request_id=request_id)

@@ -1,12 +1,13 @@
 """`python -m hamiacct.server [--host 127.0.0.1] [--port 8000]`: the web process. PORT is the default port.
 
-Threads that block, each with a database connection of its own, cost a tenth of what an event loop does here.
+What it serves is `hamiacct.front`: a loop that reads, threads that answer, each with a database connection.
 It refuses to start, with a message and exit status 1, where it would schedule beside HAMi's own scheduler.
 With HAMIACCT_TLS_CERT the listener speaks TLS, and with HAMIACCT_TLS_CLIENT_CA to known clients alone.
 """
 
 import argparse
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
 from hamiacct import metrics
@@ -23,22 +25,25 @@ from hamiacct.accounting.errors import Malformed, Unavailable
 from hamiacct.kube import client, leases
 
 WORKERS = 2
+CONNECTIONS = 2048
+HEADER_SECONDS = 10
 
 
 def serve(host: str, port: int) -> None:
     """Serves until SIGTERM or SIGINT; a worker that dies is replaced."""
     chosen = settings.HAMIACCT
     server = Granian(
-        "hamiacct.wsgi:application",
+        "hamiacct.front:application_in_front",
         address=host,
         port=port,
-        interface=Interfaces.WSGI,
+        interface=Interfaces.RSGI,
         http=HTTPModes.http1,
+        http1_settings=HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000),
         websockets=False,
         workers=WORKERS,
-        blocking_threads=settings.BLOCKING_THREADS,
-        # A thread that ends takes its database connection with it, so idle ones are kept as long as may be.
-        blocking_threads_idle_timeout=600,
+        # A connection that is open costs a little memory; more than these wait until one is closed.
+        backlog=CONNECTIONS,
+        backpressure=CONNECTIONS,
         respawn_failed_workers=True,
         workers_kill_timeout=8,
         log_level=LogLevels.warning,
@@ -76,6 +81,12 @@ def rival() -> str:
     )
 
 
+def allow_files() -> None:
+    """Lets the process have as many connections open as it may, whatever was usual when it was started."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "hamiacct.settings")
     parser = argparse.ArgumentParser(prog="python -m hamiacct.server")
@@ -90,6 +101,7 @@ def main() -> None:
     if refusal := rival():
         sys.exit(f"hamiacct cannot start in scheduler mode:\n{refusal}")
     metrics.share()
+    allow_files()
     serve(asked.host, asked.port)
 
 

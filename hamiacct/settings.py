@@ -16,9 +16,6 @@ except environment.BadEnvironment as fault:
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-# Threads of a web process that answer requests; at most half of them wait for the API server in a bind.
-BLOCKING_THREADS = 4
-
 SECRET_KEY = HAMIACCT.secret_key
 DEBUG = HAMIACCT.debug
 ALLOWED_HOSTS = list(HAMIACCT.allowed_hosts)
