@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -23,6 +25,7 @@ from tests.say import say_manifest
 
 ROOT = Path(__file__).parents[2]
 LONG = "GPU-6bf3809b-d8c1-5c3b-8ef3-536aeb3cd364"
+TITLES = {"Pods that HAMi counts short", "What HAMi holds for pods that hold nothing there"}
 
 pytestmark = pytest.mark.django_db
 
@@ -201,6 +204,25 @@ def test_metrics_that_are_set_and_answer_nothing(
     assert ran.returncode == 2
     assert "cannot be reached" in ran.stderr
     assert "team-a/web" in ran.stdout
+
+
+@pytest.mark.parametrize("columns", ["20", "60", "80"])
+def test_a_narrow_terminal_loses_no_digit(
+    _booked_by_the_old_rule: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    said = tmp_path / "metrics"
+    said.write_text(SAYS)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", columns)
+    narrow = run("--hami-metrics", str(said)).stdout
+    monkeypatch.undo()
+    wide = run("--hami-metrics", str(said)).stdout
+    sizes, headings = re.compile(r"\b[0-9]{4,}\b"), ("over by", "short by", "held back")
+    assert Counter(sizes.findall(wide)) <= Counter(sizes.findall(narrow))
+    assert all(heading in narrow for heading in headings if heading in wide)
+    assert [line for line in narrow.splitlines() if line in TITLES] == [
+        line for line in wide.splitlines() if line in TITLES
+    ]
 
 
 def test_for_programs_it_is_what_the_interface_answers(_booked_by_the_old_rule: None, api: APIClient) -> None:

@@ -114,9 +114,17 @@ def _page(found: compare.Comparison, page: scrape.Page | None, as_of: datetime, 
     with console.capture() as text:
         for line, style in _opening(found, page, as_of):
             console.print(Text(line, style=style), soft_wrap=True)
+        screen = console.width
         for table in _tables(found, said, everything=everything):
             console.print()
+            console.print(Text(str(table.title), style="cyan"), soft_wrap=True)
+            table.title = None
+            # Where names have given way and it still is too wide, the terminal breaks its lines.
+            wide = console.options.update(max_width=WIDTH_OF_A_PIPE)
+            needed = console.measure(table, options=wide).minimum + len(table.columns)  # a blank after each
+            console.width = max(screen, needed)
             console.print(table)
+            console.width = screen
     return "".join(f"{line.rstrip()}\n" for line in text.get().splitlines())
 
 
@@ -216,7 +224,7 @@ def _tables(found: compare.Comparison, said: bool, *, everything: bool) -> Itera
 
 def _table(title: str, names: Sequence[str], numbers: Sequence[str], last: Sequence[str] = ()) -> Table:
     """Names give way first where a terminal is narrow, and are folded, never cut off."""
-    table = Table(title=title, title_justify="left", title_style="cyan", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
     table.padding, table.collapse_padding = (0, 1), True
     for name in names:
         table.add_column(name, overflow="fold", min_width=min(len(name), 8))
