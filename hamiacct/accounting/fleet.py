@@ -583,6 +583,67 @@ class Fleet:
         trial.run(places)
         return trial.judgement()
 
+    # --- count -----------------------------------------------------------------------------------
+
+    def limits(self, ask: Ask, room: Room, pods: int) -> bool:
+        """Whether so many such pods may come to what the quotas leave, wherever they go.
+
+        Of vendors with rules of their own they always may: what those make of a request is theirs to say.
+        """
+        of_each = Room({bound: left // max(pods, 1) for bound, left in room.left.items()})
+        walk = _Walk.over(self, ask, of_each, np.zeros(0, np.int64))
+        return any(
+            walk.is_limited(vendor, by_profiles=self._inventory.view(key).mig is not None)
+            or (of_each.limits(key) and rules.rule_name(vendor) != rules.PLAIN)
+            for key, vendor in ask.vendors.items()
+        )
+
+    def copies(self, ask: Ask, names: Sequence[str], at_most: int) -> Iterator[tuple[str, int | None]]:
+        """How many such pods each node takes one after the other, at most so many, whatever quotas say.
+
+        None where the definition has to count, and for nodes that are not here. Nodes are counted in blocks,
+        each when its first is asked for: all of its nodes take one more pod together, until none does.
+        """
+        start, size = 0, FIRST_BLOCK
+        while start < len(names):
+            block = names[start : start + size]
+            counted: dict[str, int | None] = {}
+            if _is_drawn(ask):
+                places = [place for name in block if (place := self._counted_at(name, ask)) is not None]
+                counts = _Copies(self, ask, np.array(places, np.int64)).counts(at_most)
+                known = self._inventory.names.by_place
+                counted = {known[place]: count for place, count in zip(places, counts, strict=True)}
+            for name in block:
+                yield name, counted.get(name)
+            start, size = start + size, size * BLOCK_GROWTH
+
+    def _counted_at(self, name: str, ask: Ask) -> int | None:
+        """The place of a node whose copies the columns count; None where the definition has to."""
+        place = self._inventory.names.places.get(name)
+        if place is None or place in self._whole:
+            return None
+        masks = (self._inventory.view(key).mig for key in ask.vendors)
+        return None if any(mig is not None and mig[:, place].any() for mig in masks) else place
+
+    def first_taker(self, ask: Ask, room: Room, names: Sequence[str]) -> int:
+        """The number of the first node that takes the pod, or of which the definition has to say.
+
+        As many as there are nodes, where none is. Those that are not here take nothing.
+        """
+        known = self._inventory.names.places
+        numbered = [(number, known[name]) for number, name in enumerate(names) if name in known]
+        start, size = 0, FIRST_BLOCK
+        while start < len(numbered):
+            block = numbered[start : start + size]
+            walk = _Walk.over(self, ask, room, np.array([place for _, place in block], np.int64))
+            walk.tells = False
+            walk.run()
+            found = np.flatnonzero(walk.alive | walk.deferred)
+            if len(found):
+                return block[int(found[0])][0]
+            start, size = start + size, size * BLOCK_GROWTH
+        return len(names)
+
     def _places(self, asked: Iterable[str] | None, given: Mapping[str, FitNode]) -> Numbers | None:
         """The places of the nodes to judge; None for all."""
         if asked is None and not given:
@@ -876,6 +937,48 @@ class _Picked(NamedTuple):
         return found
 
 
+@dataclass
+class _Copies:
+    """Pods that are placed one after the other on each of some nodes. Mutable while it counts."""
+
+    fleet: Fleet
+    ask: Ask
+    places: Numbers
+
+    def counts(self, at_most: int) -> Sequence[int | None]:
+        """How many each node takes; None where the definition has to say."""
+        counts = np.zeros(len(self.places), np.int64)
+        used = self.fleet._used[:, :, self.places]
+        open_nodes = np.arange(len(self.places))
+        for _ in range(at_most):
+            if not len(open_nodes):
+                break
+            walk = _Walk.over(self.fleet, self.ask, UNLIMITED, self.places[open_nodes])
+            walk.used, walk.picks, walk.tells = used[:, :, open_nodes], [], False
+            walk.run()
+            if walk.deferred.any():
+                return [None] * len(self.places)
+            takes = walk.alive
+            open_nodes = open_nodes[takes]
+            used[:, :, open_nodes] += self.charge(walk.picks, walk.used.shape)[:, :, takes]
+            counts[open_nodes] += 1
+        found: list[int] = counts.tolist()
+        return found
+
+    def charge(self, picks: Sequence[_Picked], shape: tuple[int, ...]) -> Numbers:
+        """What the books would charge for the picks, by card and node: the fold of `Footprint`."""
+        steady, peak = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        for picked in picks:
+            held = np.zeros(shape, np.int64)
+            held[SLOTS] = picked.taken
+            held[MEMORY], held[CORES] = picked.taken * picked.memory_mib, picked.taken * picked.cores
+            if self.ask.containers[picked.number].kind is ContainerClass.INIT:
+                peak = np.maximum(peak, steady + held)
+            else:
+                steady = steady + held
+        return np.maximum(peak, steady)
+
+
 class _Sizes(NamedTuple):
     """What is asked of every card: numbers for all, or columns where they depend on the card."""
 
@@ -890,7 +993,7 @@ class _Walk:
     `used` is what nodes' pods and the pod's sidecars and apps so far hold, `steady` and `peak` are the
     pod's own memory and cores where its quotas may refuse; `number` is the container at hand. A node is
     `alive` while all containers so far fit, `deferred` where the definition has to say. `picks` are kept
-    where placements are wanted of them.
+    where placements are wanted of them; only where it `tells` are refusals.
     """
 
     fleet: Fleet
@@ -906,6 +1009,7 @@ class _Walk:
     peak: Numbers | None = None
     refusals: list[Refusal] = field(default_factory=list)
     picks: list[_Picked] | None = None
+    tells: bool = True
 
     @classmethod
     def over(cls, fleet: Fleet, ask: Ask, room: Room, places: Numbers | None) -> _Walk:
@@ -960,8 +1064,9 @@ class _Walk:
         """Refuses these nodes as a whole."""
         nodes = nodes & self.alive
         if nodes.any():
-            self.tell(self.places_of(nodes), reason, {reason: 1}, container)
             self.alive &= ~nodes
+            if self.tells:
+                self.tell(self.places_of(nodes), reason, {reason: 1}, container)
 
     def refuse_counted(
         self,
@@ -975,6 +1080,8 @@ class _Walk:
         """Refuses these nodes for what was counted on each, of so many candidates."""
         nodes = nodes & self.alive
         self.alive &= ~nodes
+        if not self.tells:
+            return
         for number in np.flatnonzero(np.bincount(candidates[nodes])).tolist():
             alike = nodes & (candidates == number)
             places = self.places_of(alike)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from django.conf import settings
@@ -167,18 +167,63 @@ def capacity(
     seen = seen or look(question, at=at)
     _check(seen)
     room = room_for(question.pod, replace(seen, own=moments.NOTHING_OWN))
-    by_node: list[tuple[str, int]] = []
-    total = 0
-    for node in _offered(fleet.current(seen.tail), nodes, {}):
-        count = 0
-        while total < at_most:
-            verdict = fit.place(node, question.ask, room)
+    offer = fleet.current(seen.tail)
+    names = sorted(offer.fleet.names) if nodes is None else list(dict.fromkeys(nodes))
+    counting = _Counting(offer, question.ask, room, at_most)
+    if offer.fleet.limits(question.ask, room, at_most):
+        counting.within_quotas(names)
+    else:
+        counting.apart(names)
+    by_node = tuple((name, counting.counts.get(name, 0)) for name in names)
+    return Capacity(sum(counting.counts.values()), by_node, at)
+
+
+@dataclass(slots=True)
+class _Counting:
+    """Pods placed one after the other, node by node. `counts` holds the nodes that took some."""
+
+    offer: fleet.Offer
+    ask: Ask
+    room: Room
+    at_most: int
+    counts: dict[str, int] = field(default_factory=dict)
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = self.at_most
+
+    def apart(self, names: Sequence[str]) -> None:
+        """Where no quota is in reach: what one node takes is nothing to the others."""
+        for name, count in self.offer.fleet.copies(self.ask, names, self.at_most):
+            if not self.left:
+                return
+            if count is None or name in self.offer.instead:
+                self.fill(name)
+            elif count:
+                self.counts[name] = min(count, self.left)
+                self.left -= self.counts[name]
+
+    def within_quotas(self, names: Sequence[str]) -> None:
+        """Where quotas are in reach: all up to the first that takes a pod are asked with the same room."""
+        given = [number for number, name in enumerate(names) if name in self.offer.instead]
+        start = 0
+        while start < len(names) and self.left:
+            number = start + self.offer.fleet.first_taker(self.ask, self.room, names[start:])
+            number = min([number, *(one for one in given if one >= start)])
+            if number < len(names):
+                self.fill(names[number])
+            start = number + 1
+
+    def fill(self, name: str) -> None:
+        """One node, by the definition, until it takes no more."""
+        node = self.offer.node(name)
+        while self.left:
+            verdict = fit.place(node, self.ask, self.room)
             if isinstance(verdict, Misfit):
-                break
-            node, room = _after(node, verdict), _left_of(room, verdict, node)
-            count, total = count + 1, total + 1
-        by_node.append((node.name, count))
-    return Capacity(total, tuple(by_node), at)
+                return
+            node, self.room = _after(node, verdict), _left_of(self.room, verdict, node)
+            self.counts[name] = self.counts.get(name, 0) + 1
+            self.left -= 1
 
 
 def check_books(at: datetime) -> None:
@@ -196,13 +241,7 @@ def _check(seen: Moment) -> None:
 def offers(pod_uid: str, nodes: Sequence[str] | None) -> list[FitNode]:
     """The nodes to choose from, by name, without what the pod itself holds already (decision 28)."""
     offer = fleet.current()
-    return _offered(offer, nodes, _given_back(offer, pod_uid, held_by(pod_uid)))
-
-
-def _offered(
-    offer: fleet.Offer, nodes: Sequence[str] | None, instead: Mapping[str, FitNode]
-) -> list[FitNode]:
-    """These nodes, by name those that are known without any."""
+    instead = _given_back(offer, pod_uid, held_by(pod_uid))
     names = sorted(offer.fleet.names) if nodes is None else dict.fromkeys(nodes)
     return [instead.get(name) or offer.node(name) for name in names]
 

@@ -16,7 +16,7 @@ from hamiacct.accounting.asks import UNLIMITED, Ask, ContainerAsk, Room
 from hamiacct.accounting.devices import MigProfile, Placement
 from hamiacct.accounting.fleet import Fleet, Judgement, device_scores, node_scores
 from hamiacct.accounting.offers import FitDevice, FitNode
-from hamiacct.accounting.pods import ContainerClass
+from hamiacct.accounting.pods import ContainerClass, DeviceKey
 from hamiacct.accounting.policies import (
     EVEN,
     SPREAD,
@@ -310,6 +310,64 @@ def test_a_node_can_be_judged_as_it_is_given(case: Case, chance: Random, verdict
     judgement = Fleet.of(fleet).judge(ask, room, limit=2, verdicts=verdicts, instead=others)
     assert judgement.candidates == expected.candidates[:2]
     assert judgement.failed == (expected.failed if verdicts or not expected.candidates else ())
+
+
+def copies_one_by_one(node: FitNode, ask: Ask, at_most: int) -> int:
+    """How many the definition places on a node, one after the other."""
+    for number in range(at_most):
+        found = fit.place(node, ask)
+        if isinstance(found, fit.Misfit):
+            return number
+        node = replace(
+            node,
+            devices=tuple(
+                replace(
+                    device,
+                    used=device.used.plus(found.charge[DeviceKey(node.name, device.uuid, device.vendor)]),
+                )
+                for device in node.devices
+            ),
+        )
+    return at_most
+
+
+@given(cases)
+@settings(max_examples=300, deadline=None)
+def test_copies_are_counted_as_the_definition_places_them(case: Case) -> None:
+    fleet, ask, _ = case
+    known = {node.name: node for node in fleet}
+    names = [*known, "n99"]
+    counted = list(Fleet.of(fleet).copies(ask, names, 6))
+    assert [name for name, _ in counted] == names
+    for name, count in counted:
+        if count is not None:
+            assert count == copies_one_by_one(known[name], ask, 6), name
+
+
+@given(cases)
+@settings(max_examples=200, deadline=None)
+def test_the_first_taker_is_the_first_that_the_definition_places_on(case: Case) -> None:
+    nodes, ask, room = case
+    fleet = Fleet.of(nodes)
+    names, start = ["n99", *(node.name for node in nodes)], 0
+    takers = []
+    while start < len(names):
+        number = start + fleet.first_taker(ask, room, names[start:])
+        takers += names[number : number + 1]
+        start = number + 1
+    taking = [node.name for node in nodes if isinstance(fit.place(node, ask, room), fit.Placement)]
+    assert [name for name in takers if name in taking] == taking
+
+
+@given(cases, st.integers(1, 5))
+@settings(max_examples=200, deadline=None)
+def test_quotas_out_of_reach_refuse_none_of_so_many(case: Case, pods: int) -> None:
+    nodes, ask, room = case
+    if not Fleet.of(nodes).limits(ask, room, pods):
+        same(
+            Fleet.of(nodes).judge(ask, limit=100, verdicts=True),
+            judged_one_by_one(nodes, ask, room),
+        )
 
 
 @given(cases, chances)
