@@ -26,6 +26,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
 USE_I18N = False
+FORMAT_MODULE_PATH = "hamiacct.formats"
 
 INSTALLED_APPS = [
     "unfold",
@@ -150,7 +151,7 @@ LOGIN_URL = "admin:login"
 
 # Who fails five times to log in, by name and from one address, waits a quarter of an hour; counted in the
 # database, so by all web processes together. The address is the peer's: what a header says of it anybody can
-# write. Behind a proxy that leaves the name, so a stranger can lock a name out, and never for longer than that.
+# write. Behind a proxy that leaves the name, so a stranger can lock a name out, never for longer than that.
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_FAILURE_LIMIT = 5

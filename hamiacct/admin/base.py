@@ -32,7 +32,8 @@ class BooksAdmin(ModelAdmin):
     """A list and object pages that are read only; `searched` is how the search box looks things up.
 
     `object_actions` are those of the list's actions that an object's own page offers as buttons: the name,
-    what the button says, and whether it is dangerous.
+    what the button says, and whether it is dangerous. `plural` is what several rows are called where an "s"
+    does not make it.
     """
 
     paginator = BoundedPaginator
@@ -46,6 +47,12 @@ class BooksAdmin(ModelAdmin):
     sortable_by: ClassVar[Sequence[str]] = ()
     change_form_template = "hamiacct/object.html"
     object_actions: ClassVar[Sequence[tuple[str, str, bool]]] = ()
+    plural: ClassVar[str] = ""
+
+    def __init__(self, model: type[Model], admin_site: admin.AdminSite) -> None:
+        super().__init__(model, admin_site)
+        # A word for people alone: in the model it would be a migration.
+        self.opts.verbose_name_plural = self.plural or self.opts.verbose_name_plural
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """The cluster makes what is in the books."""
@@ -62,6 +69,10 @@ class BooksAdmin(ModelAdmin):
     def has_act_permission(self, request: HttpRequest) -> bool:
         """Whether this user may have operations change what is listed here."""
         return may(request, "change", self.model)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """The row of a page; none of a key that nothing can have."""
+        return None if shown.NOWHERE in object_id else super().get_object(request, object_id, from_field)
 
     def get_search_results(self, request: HttpRequest, queryset: Rows, search_term: str) -> tuple[Rows, bool]:
         """Looks up what is typed where an index finds it; never twice the same row."""

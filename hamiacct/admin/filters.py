@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from unfold.contrib.filters.admin import TextFilter
 
 from hamiacct import config
+from hamiacct.admin import shown
 
 Rows = QuerySet[Any]
 Narrow = Callable[[Rows, str], Rows]
@@ -26,6 +27,8 @@ def named(parameter: str, narrow: Narrow, title: str = "") -> type[TextFilter]:
         def queryset(self, request: HttpRequest, queryset: Rows) -> Rows:
             """The rows of that name."""
             value = (self.value() or "").strip()
+            if shown.NOWHERE in value:
+                return queryset.none()
             return narrow(queryset, value) if value else queryset
 
     Named.parameter_name = parameter

@@ -37,6 +37,7 @@ def newest(rows: Rows) -> Rows:
 class LedgerAdmin(BooksAdmin):
     """Ledger lines, newest first."""
 
+    plural = "ledger entries"
     list_display = (
         "seq",
         "at",
@@ -44,7 +45,7 @@ class LedgerAdmin(BooksAdmin):
         "pod_link",
         "device_link",
         "slots",
-        "memory_mib",
+        "memory",
         "cores",
         "reason",
     )
@@ -97,6 +98,11 @@ class LedgerAdmin(BooksAdmin):
     def rule_word(self, line: models.LedgerEntry) -> SafeString:
         """Why."""
         return shown.badge(line.rule, "good" if line.memory_mib < 0 else "plain")
+
+    @display(description="memory (MiB)")
+    def memory(self, line: models.LedgerEntry) -> int:
+        """How much more, or less."""
+        return line.memory_mib
 
     @display(description="pod")
     def pod_link(self, line: models.LedgerEntry) -> SafeString | str:

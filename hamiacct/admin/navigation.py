@@ -40,7 +40,9 @@ def sections(request: HttpRequest) -> list[dict[str, Any]]:
     books = _items(request, BOOKS)
     if may(request, "view", models.LedgerEntry):
         audit = reverse("admin:hamiacct_audit")
-        books.append({"title": "Audit", "icon": "balance", "link": audit, "active": request.path == audit})
+        of_audit = request.path in (audit, reverse("admin:hamiacct_repair"))
+        books[-1]["active"] = request.path.startswith(books[-1]["link"]) and not of_audit
+        books.append({"title": "Audit", "icon": "balance", "link": audit, "active": of_audit})
     overview = {"title": "Overview", "icon": "grid_view", "link": reverse("admin:index")}
     found: list[dict[str, Any]] = [
         {"title": "", "items": [overview]},

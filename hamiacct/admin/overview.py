@@ -107,7 +107,8 @@ def page_of(request: HttpRequest) -> tuple[dict[str, Any], overview.Oddities]:
     """One page of nodes; which one, and in which order, is in the address. And what is odd anywhere."""
     order = _order(request.GET.get("order", ""))
     number = _number(request.GET.get("page", ""))
-    node, vendor = request.GET.get("node", "").strip(), request.GET.get("vendor", "")
+    node = request.GET.get("node", "").replace(shown.NOWHERE, "").strip()
+    vendor = request.GET.get("vendor", "")
     is_odd = request.GET.get("odd", "") == "1"
     vendors = filters.vendor_keys()
     found, odd = overview.page(
@@ -168,7 +169,7 @@ def quotas() -> list[Quota]:
     """The fullest limits."""
 
     def words(bar: overview.QuotaBar, amount: int) -> str:
-        return shown.gib(amount) if bar.is_memory else str(amount)
+        return shown.gib(amount) if bar.is_memory else f"{amount} cores"
 
     return [
         Quota(

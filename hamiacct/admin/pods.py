@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.actions import delete_selected
 from django.contrib.admin.models import DELETION
 from django.contrib.admin.utils import unquote
 from django.db.models import Q
@@ -165,26 +166,45 @@ class PodAdmin(BooksAdmin):
             named.append(f"and {count - len(named)} more")
         return named, {str(self.opts.verbose_name_plural): count}, set(), []
 
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Deleting the chosen ones, with our answer: Django's counts those that stay as they are, too."""
+        actions: dict[str, Any] = super().get_actions(request)
+        if "delete_selected" in actions:
+            _, name, description = actions["delete_selected"]
+            actions[name] = (PodAdmin.release_chosen, name, description)
+        return actions
+
+    def release_chosen(self, request: HttpRequest, queryset: Rows) -> HttpResponse | None:
+        """Asks first; then releases the chosen pods, however many there are."""
+        if not request.POST.get("post"):
+            asked: HttpResponse | None = delete_selected(self, request, queryset)
+            return asked
+        self._release(request, list(queryset.only("uid", "namespace", "name")))
+        return None
+
     def delete_model(self, request: HttpRequest, obj: models.Pod) -> None:
         """Releases one pod."""
-        self._release(request, [obj.uid])
+        self._release(request, [obj])
 
-    def delete_queryset(self, request: HttpRequest, queryset: Rows) -> None:
-        """Releases the chosen pods, however many there are."""
-        self._release(request, list(queryset.values_list("uid", flat=True)))
-
-    def _release(self, request: HttpRequest, uids: list[str]) -> None:
-        pods.release(uids, at=timezone.now())
+    def _release(self, request: HttpRequest, chosen: Sequence[models.Pod]) -> None:
+        """Releases, writes down who released which, and says which stay as they are."""
+        released = pods.release([pod.uid for pod in chosen], at=timezone.now())
+        gone = [pod for pod in chosen if pod.uid in released]
+        left = [pod for pod in chosen if pod.uid not in released]
+        if gone:
+            note(request, gone, "released from the books", DELETION)
+            what = str(gone[0]) if len(gone) == 1 else f"{len(gone)} pods"
+            self.message_user(request, f"{what}: released from the books", messages.SUCCESS)
+        if left:
+            what = str(left[0]) if len(left) == 1 else f"{len(left)} pods"
+            text = f"{what}: not released; what has ended, or is being bound just now, stays as it is"
+            self.message_user(request, text, messages.WARNING)
 
     def log_deletions(self, request: HttpRequest, queryset: Any) -> None:
-        """Who released which pods, in Django's log of the admin."""
-        rows = list(queryset)
-        if rows:
-            note(request, rows, "released from the books", DELETION)
+        """Not yet: what is released is written down once it is."""
 
     def response_delete(self, request: HttpRequest, obj_display: str, obj_id: str) -> HttpResponse:
         """Back to the pod, which is still there: ended, with its ledger."""
-        self.message_user(request, f"{obj_display}: released from the books", messages.SUCCESS)
         return HttpResponseRedirect(shown.address("pod", obj_id))
 
 
@@ -192,7 +212,8 @@ class PodAdmin(BooksAdmin):
 class UsageEntryAdmin(BooksAdmin):
     """What one pod holds of one device: the books themselves, read only for everybody."""
 
-    list_display = ("entry", "pod_link", "device_link", "vendor", "slots", "memory_mib", "cores")
+    plural = "usage entries"
+    list_display = ("entry", "pod_link", "device_link", "vendor", "slots", "memory", "cores")
     list_display_links = ("entry",)
     list_filter = (
         filters.named("node", lambda rows, value: rows.filter(device_id__in=devices_of(value))),
@@ -231,6 +252,11 @@ class UsageEntryAdmin(BooksAdmin):
     def entry(self, entry: models.UsageEntry) -> int:
         """Its number."""
         return entry.pk
+
+    @display(description="memory (MiB)")
+    def memory(self, entry: models.UsageEntry) -> int:
+        """How much."""
+        return entry.memory_mib
 
     @display(description="pod")
     def pod_link(self, entry: models.UsageEntry) -> SafeString:

@@ -320,11 +320,11 @@ def end_absent(uids: Sequence[str], version: int, stream: Stream, *, at: datetim
     return len(batch.accounts)
 
 
-def end_by_hand(uids: Sequence[str], stream: Stream, *, by: str, at: datetime) -> int:
+def end_by_hand(uids: Sequence[str], stream: Stream, *, by: str, at: datetime) -> list[str]:
     """Ends pods because an operator says so, holds included, until something newer is seen (decision 36).
 
-    A hold on its way to a node is left to the bind that has it. The caller holds the locks of the pods' names.
-    Answers how many it ended.
+    A hold on its way to a node is left to the bind that has it. The caller holds the locks of the pods'
+    names. Answers which it ended.
     """
     locked = list(models.Pod.objects.filter(uid__in=uids).select_for_update(no_key=True).order_by("uid"))
     held, holds = held_by(uids), _standing_holds(uids)
@@ -341,7 +341,7 @@ def end_by_hand(uids: Sequence[str], stream: Stream, *, by: str, at: datetime) -
         _end_row(account, decision, stream.applied_version, at)
         _enter_history(row, stream, 0)
     _write(batch)
-    return len(batch.accounts)
+    return list(batch.accounts)
 
 
 def _record(batch: _Batch, account: _Account, seen: Seen, decision: Decision, pod: Pod | None) -> None:

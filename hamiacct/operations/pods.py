@@ -14,22 +14,23 @@ from hamiacct.operations import locks, pod_events, streams
 RELEASE_AT_ONCE = 500
 
 
-def release(uids: Sequence[str], *, by: str = "an operator", at: datetime) -> int:
+def release(uids: Sequence[str], *, by: str = "an operator", at: datetime) -> frozenset[str]:
     """Takes pods from the books: what they hold is given back, their holds end (decision 36).
 
     Not for good: an event above the version last seen of the pod revives it, and so does a full list that
     holds it. Pods that have ended or are being bound just now, and UIDs nobody has heard of, stay as they
     are. 500 at a time, each time in one transaction and a constant number of statements; if that is cut
-    short, the rest is as it was. `by` is who did it, for the ledger. Answers how many it released.
+    short, the rest is as it was. `by` is who did it, for the ledger. Answers which it released.
     """
     ordered = sorted(set(uids))
-    return sum(
-        _release_page(ordered[start : start + RELEASE_AT_ONCE], by=by, at=at)
+    return frozenset(
+        uid
         for start in range(0, len(ordered), RELEASE_AT_ONCE)
+        for uid in _release_page(ordered[start : start + RELEASE_AT_ONCE], by=by, at=at)
     )
 
 
-def _release_page(uids: Sequence[str], *, by: str, at: datetime) -> int:
+def _release_page(uids: Sequence[str], *, by: str, at: datetime) -> list[str]:
     with transaction.atomic():
         locks.share_stream(Kind.POD)
         names = models.Pod.objects.filter(uid__in=uids).values_list("namespace", "name")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from hamiacct import models
@@ -95,6 +96,25 @@ def test_one_pod_deleted_on_its_page_is_revived_by_a_newer_event(
     send(watch.pod("p3000", "GPU-a 3000 0"), type_="MODIFIED")
     assert used() == (6000, 0, 3)
     assert books_agree()
+
+
+def test_a_pod_that_stays_as_it_is_is_not_called_released(team: None, boss: Client) -> None:
+    """One that is being bound, and one that has ended already: not in the messages, nor in the log."""
+    now = timezone.now()
+    models.Reservation.objects.create(
+        pod_uid="uid-p1000", namespace="team-a", name="p1000", node="n1", state=ReservationState.BINDING,
+        created_at=now, expires_at=now, changed_at=now, allocations={}, annotations={}, labels={}, score=0,
+    )  # fmt: skip
+    alone = text_of(boss.post(f"{PODS}uid-p1000/delete/", {"post": "yes"}, follow=True))
+    assert "team-a/p1000: not released" in alone
+    assert "released from the books" not in alone
+    for _ in ("once", "twice"):
+        chosen = ("uid-p1000", "uid-p2000")
+        both = text_of(do(boss, PODS, "delete_selected", *chosen, post="yes"))
+        assert "uccessfully" not in both
+    assert "2 pods: not released" in both
+    assert list(LogEntry.objects.values_list("object_id", flat=True)) == ["uid-p2000"]
+    assert used() == (4000, 0, 2)
 
 
 @pytest.mark.parametrize("across", [True, False], ids=["the whole list", "row by row"])

@@ -126,6 +126,26 @@ def test_searches_and_filters(books: None, boss: Client) -> None:
             check(where, statements)
 
 
+def test_what_nothing_can_be_called_is_found_nowhere(books: None, boss: Client) -> None:
+    """A NUL in an address: PostgreSQL refuses to look for it."""
+    for model in OURS:
+        path = f"/admin/hamiacct/{model._meta.model_name}/"
+        for one in admin.site._registry[model].list_filter:
+            assert boss.get(path, {one.parameter_name: "a\0"}).status_code == 200
+        assert boss.get(path, {"q": "a\0"}).status_code == 200
+        assert boss.get(f"{path}a%00/change/").status_code == 302
+    assert boss.get("/admin/?node=%00").status_code == 200
+
+
+def test_words_of_lists(books: None, boss: Client) -> None:
+    ledger = text_of(boss.get("/admin/hamiacct/ledgerentry/"))
+    assert "ledger entries" in ledger
+    assert "entrys" not in ledger
+    assert "Memory (MiB)" in ledger
+    assert "Memory mib" not in ledger
+    assert "UTC" in ledger
+
+
 def test_the_overview(books: None, sign_in: Callable[..., Client]) -> None:
     client = sign_in(*EVERYONE)
     for path in (

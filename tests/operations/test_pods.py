@@ -64,7 +64,7 @@ def test_what_it_held_is_given_back_under_a_rule_of_its_own() -> None:
         watch.quota("gpu", hard={"limits.nvidia.com/gpumem": "10000"}),
         *(watch.pod(f"p{size}", f"GPU-a {size} 0") for size in sizes),
     )
-    assert pods.release(["uid-p1000", "uid-p2000"], by="ada", at=NOW) == 2
+    assert len(pods.release(["uid-p1000", "uid-p2000"], by="ada", at=NOW)) == 2
     assert used() == 3000
     assert models.Device.objects.get(uuid="GPU-a").slots_used == 1
     (memory,) = [
@@ -81,9 +81,9 @@ def test_what_it_held_is_given_back_under_a_rule_of_its_own() -> None:
 def test_what_has_ended_and_what_nobody_knows_stays_as_it_is() -> None:
     told(watch.node("n1", watch.card("GPU-a")), pod := watch.pod("web", "GPU-a 1000 0"))
     told(pod, type_="DELETED")
-    assert pods.release(["uid-web", "unheard-of"], at=NOW) == 0
+    assert len(pods.release(["uid-web", "unheard-of"], at=NOW)) == 0
     assert models.Pod.objects.get().rule == "deleted"
-    assert pods.release([], at=NOW) == 0
+    assert len(pods.release([], at=NOW)) == 0
     books_agree()
 
 
@@ -92,7 +92,7 @@ def test_a_newer_event_revives_it_an_old_one_does_not() -> None:
     told(watch.node("n1", watch.card("GPU-a")), old)
     for memory in (500, 700):
         pods.release(["uid-web"], at=NOW)
-        assert pods.release(["uid-web"], at=NOW) == 0
+        assert len(pods.release(["uid-web"], at=NOW)) == 0
         assert (used(), told(old)) == (0, ["stale"])
         old = watch.pod("web", f"GPU-a {memory} 0")
         assert told(old) == ["applied"]
@@ -139,13 +139,13 @@ def test_a_deletion_that_was_heard_of_afterwards_is_final() -> None:
 def test_its_hold_ends_and_another_may_be_taken() -> None:
     told(watch.node("n1", watch.card("GPU-a")))
     reserve("p", 3000)
-    assert pods.release(["uid-p"], at=NOW) == 1
+    assert len(pods.release(["uid-p"], at=NOW)) == 1
     assert (used(), models.Reservation.objects.get().state) == (0, ReservationState.RELEASED)
     reserve("p", 2000)
     assert (used(), models.Pod.objects.get().ended_by) == (2000, "")
     books_agree()
     models.Reservation.objects.update(state=ReservationState.BINDING)
-    assert pods.release(["uid-p"], at=NOW) == 0
+    assert len(pods.release(["uid-p"], at=NOW)) == 0
     assert used() == 2000
 
 
@@ -173,7 +173,7 @@ def test_thousands_go_in_a_constant_number_of_statements_a_page() -> None:
         made = [watch.pod(f"{number}-{one}", "GPU-a 1 0") for one in range(number)]
         told(*made)
         with CaptureQueriesContext(connection) as ran:
-            assert pods.release(uids, at=NOW) == number
+            assert len(pods.release(uids, at=NOW)) == number
         return len(ran)
 
     told(watch.node("n1", watch.card("GPU-a", memory=10**6)))

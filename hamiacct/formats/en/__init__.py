@@ -1,0 +1,1 @@
+"""In English, which the admin speaks."""
