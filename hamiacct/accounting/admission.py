@@ -107,6 +107,7 @@ def admitted(pod: Pod, vendors: Sequence[Vendor]) -> Admitted:
 def _admitted(pod: Pod, vendors: Sequence[Vendor]) -> Admitted:
     annotations = dict(pod.annotations)
     containers: list[Container] = []
+    asked: list[tuple[DeviceRequest, ...]] = []
     changes: list[Change] = []
     runtime_class = ""
     has_device = False
@@ -114,7 +115,8 @@ def _admitted(pod: Pod, vendors: Sequence[Vendor]) -> Admitted:
         env: list[tuple[str, str]] = []
         limits: dict[str, str] = {}
         requests: dict[str, str] = {}
-        for vendor in concerned(container, vendors):
+        near = concerned(container, vendors)
+        for vendor in near:
             effect = rule_of(vendor).admit(Asked(container, vendor), annotations)
             limits |= effect.limits
             requests |= effect.requests
@@ -125,9 +127,11 @@ def _admitted(pod: Pod, vendors: Sequence[Vendor]) -> Admitted:
         if limits or requests or env:
             changes.append(Change(container.position, limits, requests, tuple(env)))
         containers.append(_with(container, limits, requests))
+        # What is written stands under the names of these vendors, too.
+        asked.append(requests_of(containers[-1], near))
     return Admitted(
         replace(pod, containers=tuple(containers), annotations=annotations),
-        tuple(requests_of(container, vendors) for container in containers),
+        tuple(asked),
         tuple(changes),
         {key: value for key, value in annotations.items() if pod.annotations.get(key) != value},
         runtime_class,

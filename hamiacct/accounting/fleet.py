@@ -422,12 +422,14 @@ def node_scores(used: Numbers, totals: Numbers) -> Floats:
     return np.where((totals != 0).all(axis=0), scores, np.float32(0))
 
 
-def device_scores(used: Numbers, totals: Numbers, asked: Numbers, weights: policies.Weights) -> Floats:
+def device_scores(used: Numbers, totals: Numbers, asked: Any, weights: policies.Weights) -> Floats:
     """As `policies.device_score`, of dimensions by whatever; of slots, so many requests are asked."""
-    with_it = asked + used
-    slot = np.float32(policies.f32(weights.slot)) * _share(with_it[SLOTS], totals[SLOTS])
-    core = np.float32(policies.f32(weights.core)) * _share(with_it[CORES], totals[CORES])
-    memory = np.float32(policies.f32(weights.memory)) * _share(with_it[MEMORY], totals[MEMORY])
+    shares = _share(asked + used, totals)
+    slot, memory, core = shares[SLOTS], shares[MEMORY], shares[CORES]
+    if weights != policies.EVEN:
+        slot = np.float32(policies.f32(weights.slot)) * slot
+        memory = np.float32(policies.f32(weights.memory)) * memory
+        core = np.float32(policies.f32(weights.core)) * core
     scores = np.float32(policies.SCALE) * ((slot + core) + memory)
     return np.where((totals != 0).all(axis=0), scores, np.float32(0))
 
@@ -728,6 +730,9 @@ class _Trial:
     def judge(self, places: Numbers | None) -> None:
         """Judges these nodes, and places the pod on the best that take it."""
         walk = _Walk.over(self.fleet, self.ask, self.room, places)
+        is_small = places is not None and len(places) <= FIRST_BLOCK
+        if is_small and self.wanted > 0 and _is_drawn(self.ask):
+            walk.picks = []
         walk.run()
         self.refusals.extend(walk.refusals)
         keys = self.fleet._keys(self.ask.node_policy)
@@ -738,7 +743,7 @@ class _Trial:
             open_places = open_places[best]
         best_first = open_places[np.argsort(keys[open_places])].tolist()
         sure = [place for place in best_first if place not in doubtful]
-        drawn = _drawn(self.fleet, self.ask, self.room, sure[: max(self.wanted, 0)])
+        drawn = _drawn(walk, sure[: max(self.wanted, 0)])
         for place in best_first:
             if self.wanted <= 0 and not (self.tries_all and place in doubtful):
                 continue
@@ -846,8 +851,12 @@ def _is_drawn(ask: Ask) -> bool:
     )
 
 
-def _drawn(fleet: Fleet, ask: Ask, room: Room, places: Sequence[int]) -> dict[int, Placement]:
-    """The placements on nodes that take the pod, by place; none where the definition has to draw them."""
+def _drawn(judged: _Walk, places: Sequence[int]) -> dict[int, Placement]:
+    """The placements on nodes that take the pod, by place; none where the definition has to draw them.
+
+    Where the walk that judged them kept no picks, as one over many nodes does, these few are walked again.
+    """
+    fleet, ask = judged.fleet, judged.ask
     if not _is_drawn(ask):
         return {}
     masks = [cards for key in ask.vendors if (cards := fleet._inventory.view(key).mig) is not None]
@@ -858,15 +867,19 @@ def _drawn(fleet: Fleet, ask: Ask, room: Room, places: Sequence[int]) -> dict[in
     ]
     if not places:
         return {}
-    walk = _Walk.over(fleet, ask, room, np.array(places, np.int64))
-    walk.picks = []
-    walk.run()
-    assert not walk.refusals, "the walk over a few nodes refused what the walk over all took"
+    walk = judged
+    if walk.picks is None or walk.places is None:
+        walk = _Walk.over(fleet, ask, judged.room, np.array(places, np.int64))
+        walk.picks = []
+        walk.run()
+    assert walk.picks is not None
+    assert walk.places is not None
     taken = [picked.by_node() for picked in walk.picks]
+    numbers = {place: number for number, place in enumerate(walk.places.tolist())}
     return {
-        place: _placement(fleet, ask, place, [by_node[number] for by_node in taken], walk.picks)
-        for number, place in enumerate(places)
-        if walk.alive[number]
+        place: _placement(fleet, ask, place, [by_node[numbers[place]] for by_node in taken], walk.picks)
+        for place in places
+        if walk.alive[numbers[place]]
     }
 
 
@@ -1010,6 +1023,7 @@ class _Walk:
     refusals: list[Refusal] = field(default_factory=list)
     picks: list[_Picked] | None = None
     tells: bool = True
+    limited: dict[tuple[str, bool], bool] = field(default_factory=dict)
 
     @classmethod
     def over(cls, fleet: Fleet, ask: Ask, room: Room, places: Numbers | None) -> _Walk:
@@ -1223,6 +1237,13 @@ class _Walk:
         """
         if not self.room.limits(vendor.key):
             return False
+        known = (vendor.key, by_profiles)
+        if known not in self.limited:
+            self.limited[known] = self.may_reach(vendor, by_profiles=by_profiles)
+        return self.limited[known]
+
+    def may_reach(self, vendor: Vendor, *, by_profiles: bool) -> bool:
+        """Whether the pod may come to more than the quotas leave it, on the largest cards there are."""
         view = self.fleet._inventory.view(vendor.key)
         requests = [
             one for other in self.ask.containers for one in other.requests if one.vendor == vendor.key
@@ -1292,9 +1313,12 @@ class _Walk:
     def scores(self, container: ContainerAsk) -> Floats:
         """The score of every card with the container's requests on it; see `policies.device_score`."""
         inventory, totals = self.fleet._inventory, self.totals
-        asked = np.zeros_like(self.used)
+        asked: Any = None
         for request in container.requests:
             named = np.array([kind.model == request.vendor for kind in inventory.kinds])
+            if not named.any():
+                continue
+            asked = np.zeros_like(self.used) if asked is None else asked
             counts = self.of(named[inventory.kind])
             memory: Any = request.memory_mib
             if request.memory_percent not in (0, PERCENT_NOT_GIVEN):
@@ -1302,7 +1326,7 @@ class _Walk:
             asked[SLOTS] += counts
             asked[MEMORY] += counts * memory
             asked[CORES] += counts * request.cores
-        return device_scores(self.used, totals, asked, self.ask.weights)
+        return device_scores(self.used, totals, 0 if asked is None else asked, self.ask.weights)
 
     def order_keys(self, container: ContainerAsk, vendor: Vendor) -> Numbers:
         """One number per card of a node: the smaller, the sooner it is tried; no two are equal."""

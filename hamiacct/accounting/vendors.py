@@ -52,6 +52,10 @@ class Inventory:
     numa_halves: bool = False
 
 
+_TO_EVERYBODY = ("overwrite_env", "core_policy")
+"""Parameters of request rules by which admission writes into containers that ask for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Vendor:
     """One device vendor. `key` is HAMi's vendor key, `family` the section of device-config.yaml.
@@ -64,7 +68,8 @@ class Vendor:
     `request` holds the parameters of the vendor's request rule (semantics 3), as data; `fit` those of its
     fit: its `rule` and `score` where it has its own (`accounting.fitting.rules`), and their switches;
     `patch` the `rule` that writes its annotations of a placement (`kube.patches`), and their keys.
-    `names` are the resource names, to be looked up.
+    `names` are the resource names, to be looked up; admission `tells_everybody` something where it writes
+    into containers that ask for nothing, too.
     """
 
     key: str
@@ -92,9 +97,11 @@ class Vendor:
     fit: Mapping[str, object] = field(default_factory=dict)
     patch: Mapping[str, object] = field(default_factory=dict)
     names: frozenset[str] = field(init=False, repr=False, compare=False)
+    tells_everybody: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", frozenset(self.resource_names))
+        object.__setattr__(self, "tells_everybody", any(map(self.request.get, _TO_EVERYBODY)))
 
     def __hash__(self) -> int:
         """By key, so that a table of vendors can be a cache key although it holds mappings."""

@@ -54,11 +54,6 @@ def rule_of(vendor: Vendor) -> RequestRule:
     return RULES[str(vendor.request["rule"])]
 
 
-def _tells_everybody(parameters: Mapping[str, object]) -> bool:
-    """Whether admission writes into containers that ask for nothing, too."""
-    return bool(parameters.get("overwrite_env") or parameters.get("core_policy"))
-
-
 def concerned(container: Container, vendors: Iterable[Vendor]) -> list[Vendor]:
     """The vendors whose rules may have something to say of a container, in their order.
 
@@ -66,9 +61,7 @@ def concerned(container: Container, vendors: Iterable[Vendor]) -> list[Vendor]:
     writes nothing, but for what it tells everybody.
     """
     named = {**container.limits, **container.requests}
-    return [
-        vendor for vendor in vendors if not vendor.names.isdisjoint(named) or _tells_everybody(vendor.request)
-    ]
+    return [vendor for vendor in vendors if vendor.tells_everybody or not vendor.names.isdisjoint(named)]
 
 
 def requests_of(container: Container, vendors: Iterable[Vendor]) -> tuple[DeviceRequest, ...]:
