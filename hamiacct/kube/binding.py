@@ -175,14 +175,14 @@ class Steps:
                         return True
                     self._patch(binding, self._cleared(binding, live))
                     return False
-                if not _may_be_bound(binding, live):
+                if live["metadata"].get("uid") != binding.uid:
                     return False
                 # A time of binding alone tells nobody anything: it is set, and set back.
                 told = _annotations(live)
                 if told.get(codec.BIND_TIME) == mark and (is_marked or codec.VGPU_NODE not in told):
                     may_come_late = False
                     self._patch(binding, _pod_patch(binding, live, {codec.BIND_TIME: former}, {}))
-                if not may_come_late:
+                if not may_come_late or not _may_be_bound(binding, live):
                     return False
                 former, is_marked = told.get(codec.BIND_TIME), True
                 self._patch(binding, _pod_patch(binding, live, {codec.BIND_TIME: mark}, {}))

@@ -447,6 +447,25 @@ def test_a_call_that_comes_after_the_undo_changes_nothing(
     world.is_untouched("released")
 
 
+def test_a_pod_that_another_binds_during_such_an_undo_keeps_nothing_of_it(world: World) -> None:
+    world.add_pod()
+    world.cluster.fail(*POD, Fault.CUT_BEFORE)
+    patched = []
+
+    def bind_elsewhere(method: str, path: str) -> None:
+        if (method, path[-7:]) == POD:
+            patched.append(path)
+            if len(patched) == 3:  # the placement; the mark; its end
+                world.cluster.change("Pod", "p", {"spec": {"nodeName": "n9"}}, "team-a")
+
+    world.cluster.before = bind_elsewhere
+    assert world.bind() != ""
+    assert len(patched) == 4
+    assert world.pod()["metadata"]["annotations"] == {"mine": "kept"}
+    assert world.state() == "released"
+    assert world.lock() is None
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("step", [NODE, POD, BINDING], ids=["lock", "placement", "binding"])
 def test_a_process_that_slept_until_beat_had_settled_changes_nothing(
