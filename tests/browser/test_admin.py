@@ -15,6 +15,9 @@ PAGES = (
 
 
 def test_an_operators_day(window: Window) -> None:
+    """One service, one browser and three windows: starting them takes longer than what is done in them."""
+    dark_and_by_keyboard(window(scheme="dark"))
+    narrow(window(PHONE))
     visitor = window()
     visitor.sign_in()
     from_a_card_to_its_reason(visitor)
@@ -110,8 +113,7 @@ def what_can_be_done(visitor: Visitor) -> None:
     assert page.inner_text("#token").startswith("hamiacct")
 
 
-def test_dark_narrow_and_by_keyboard(window: Window) -> None:
-    dark = window(scheme="dark")
+def dark_and_by_keyboard(dark: Visitor) -> None:
     dark.sign_in()
     ground = dark.page.evaluate("getComputedStyle(document.querySelector('.ha-card')).backgroundColor")
     assert sum(int(part) for part in ground[4:-1].split(",")) < 200, ground
@@ -129,7 +131,8 @@ def test_dark_narrow_and_by_keyboard(window: Window) -> None:
     dark.page.keyboard.press("Enter")
     dark.page.wait_for_selector("text=Who holds what")
 
-    phone = window(PHONE)
+
+def narrow(phone: Visitor) -> None:
     phone.sign_in()
     assert phone.too_wide() <= 0
     phone.page.locator(".ha-card").first.click()

@@ -20,7 +20,16 @@ class Size:
 
 
 FULL = Size()
-USUAL = Size(entries=200_000, lines=50_000, events=50_000, decisions=20_000, findings=5_000)
+USUAL = Size(
+    nodes=2_000,
+    pods=20_000,
+    entries=50_000,
+    lines=20_000,
+    events=20_000,
+    decisions=5_000,
+    findings=2_000,
+    quotas=500,
+)
 NODES = """
 INSERT INTO hamiacct_node (name, resource_version, history, deleted, unschedulable, contents, vendors,
   cordoned, pair_scores, labels, annotations, manifest, fleet_seq)
