@@ -14,7 +14,8 @@ COPY manage.py ./
 COPY hamiacct ./hamiacct
 COPY api ./api
 
-# By number, so that a cluster can see that it is not root.
+# A name for the user, whom Celery takes for root without one; by number, so that a cluster can see that it is not.
+RUN groupadd --gid 10001 hamiacct && useradd --uid 10001 --gid 10001 --no-create-home --shell /usr/sbin/nologin hamiacct
 USER 10001:10001
 EXPOSE 8000
 STOPSIGNAL SIGTERM

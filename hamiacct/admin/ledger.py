@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 
 from django.contrib import admin, messages
@@ -161,8 +161,9 @@ class LedgerAdmin(BooksAdmin):
             return HttpResponseRedirect(reverse("admin:hamiacct_audit"))
         head = models.LedgerHead.objects.first()
         if head is not None:
-            note(request, [head], f"repaired {len(repaired)} places")
-        self.message_user(request, f"{len(repaired)} places were put right", messages.SUCCESS)
+            note(request, [head], f"repaired {places(repaired)}")
+        verb = "was" if len(repaired) == 1 else "were"
+        self.message_user(request, f"{places(repaired)} {verb} put right", messages.SUCCESS)
         return self._page(request, self._look(request), repaired=would_change(found))
 
     def _page(
@@ -193,6 +194,11 @@ class LedgerAdmin(BooksAdmin):
             "repair_address": reverse("admin:hamiacct_repair"),
         }
         return TemplateResponse(request, "hamiacct/audit.html", context)
+
+
+def places(repaired: Sized) -> str:
+    """How many, in words."""
+    return f"{len(repaired)} place" + ("" if len(repaired) == 1 else "s")
 
 
 @dataclass(frozen=True, slots=True)

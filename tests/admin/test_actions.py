@@ -267,11 +267,11 @@ def test_a_repair_is_shown_before_it_is_made(team: None, boss: Client) -> None:
     assert used()[0] == 6
     shown = moved[moved.index('name="confirm" value="') + 22 :].partition('"')[0]
     done = text_of(boss.post(REPAIR, {"confirm": shown}))
-    assert "1 places were put right" in done
+    assert "1 place was put right" in done
     assert used()[0] == 6000
     assert books_agree()
     assert models.LedgerEntry.objects.filter(rule=Rule.REPAIRED).count() == 1
-    assert LogEntry.objects.get().change_message == "repaired 1 places"
+    assert LogEntry.objects.get().change_message == "repaired 1 place"
 
 
 # --- who may ---

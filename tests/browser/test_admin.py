@@ -102,7 +102,7 @@ def what_can_be_done(visitor: Visitor) -> None:
     page.wait_for_selector("text=This is what would change")
     assert "20480" in visitor.text()
     page.get_by_role("button", name="Repair exactly this").click()
-    page.wait_for_selector("text=1 places were put right")
+    page.wait_for_selector("text=1 place was put right")
     assert audit.audit().ok
 
     # A token, once.
