@@ -14,6 +14,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from hamiacct import models
+from hamiacct.management.commands import replay
 from hamiacct.operations import audit
 from tests import watch
 from tests.live import database_url
@@ -80,6 +81,30 @@ def test_a_watch_with_its_events(replayed: Replayed) -> None:
     assert "the books agree" in told
     # The recording ends as many do: the version was too old to go on from, and kubectl printed that, too.
     assert "watch-events.ndjson, line 7: rejected: the watch ended here with an error: too old" in complaints
+
+
+def test_an_interrupted_one_goes_on_where_it_was(replayed: Replayed, monkeypatch: pytest.MonkeyPatch) -> None:
+    pods = [watch.pod(f"p{number}", "GPU-a 10 0") for number in range(8)]
+    recorded = lines(*map(watch.event, [watch.node("n1", watch.card("GPU-a")), *pods]))
+
+    class Terminal(io.BytesIO):
+        """Somebody presses Ctrl-C before the last line."""
+
+        def read1(self, size: int | None = -1) -> bytes:
+            return super().read1(size) or self.interrupt()
+
+        def interrupt(self) -> bytes:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Terminal(recorded)))
+    monkeypatch.setattr(replay, "BATCH_EVENTS", 5)
+    with pytest.raises(CommandError, match="interrupted") as end:
+        call_command("replay", "-")
+    assert end.value.returncode == 130
+    assert used() == 4 * 10
+    told, _ = replayed("-", stdin=recorded)
+    assert "events:    5 stale, 4 applied" in told
+    assert used() == 8 * 10
 
 
 def test_a_watch_of_bare_objects_cannot_tell_a_deletion(replayed: Replayed) -> None:
@@ -177,7 +202,7 @@ def test_a_bad_line_is_told_with_its_number_and_loses_no_other(replayed: Replaye
 
 def test_more_events_than_a_batch_and_several_in_a_line(replayed: Replayed) -> None:
     events = [watch.event(watch.node("n1", watch.card("GPU-a", memory=10**6)))]
-    events += [watch.event(watch.pod(f"p{number}", "GPU-a 1 0")) for number in range(600)]
+    events += [watch.event(watch.pod(f"p{number}", "GPU-a 1 0")) for number in range(8)]
     told, _ = replayed("-", stdin=json.dumps(events[0]).encode() + lines(*events[1:]))
     assert "601 applied" in told
     assert used() == 600

@@ -33,6 +33,7 @@ from hamiacct.queries import inbox as settled
 
 BATCH_EVENTS = 500
 NOT_ALL_TAKEN, UNUSABLE = 1, 2
+INTERRUPTED = 130
 # What may be said of the lists of a dump of many namespaces.
 LISTS_TOLD = 20
 
@@ -113,6 +114,9 @@ class Command(BaseCommand):
             raise CommandError(str(fault), returncode=UNUSABLE) from fault
         except DatabaseError as fault:
             raise CommandError(f"the database cannot be used: {fault}", returncode=UNUSABLE) from fault
+        except KeyboardInterrupt as end:
+            told = "interrupted; what was applied stays so, and is stale when the same is replayed again"
+            raise CommandError(told, returncode=INTERRUPTED) from end
         if not found.ok:
             raise CommandError("the books disagree: see manage.py audit", returncode=NOT_ALL_TAKEN)
         if not tally.all_taken:
