@@ -75,6 +75,28 @@ def test_helm_still_renders_it_so(tmp_path: Path) -> None:
         assert [one for one in yaml.safe_load_all(text) if one] == before[case]
 
 
+def rendered(release: str, *words: str) -> subprocess.CompletedProcess[str]:
+    values = ("--set", "secret.existing=mine", "--kube-version", "1.31.0", *words)
+    command = ["helm", "template", release, CHART, *values]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.skipif(not shutil.which("helm"), reason="no Helm on this machine")
+@pytest.mark.parametrize("release", ["my.release", f"a-very-{'long-' * 8}name"])
+def test_services_are_called_what_a_service_may_be_called(release: str) -> None:
+    names = [one["metadata"]["name"] for one in yaml.safe_load_all(rendered(release).stdout) if one]
+    assert len(names) > 5
+    assert all("." not in name and len(name) <= 63 for name in names), names
+
+
+@pytest.mark.skipif(not shutil.which("helm"), reason="no Helm on this machine")
+def test_nothing_is_set_twice() -> None:
+    """What is among the settings is not said again, and what the chart says by itself is refused there."""
+    made = rendered("a", "--set", "monitoring.serviceMonitor=true", "--set-string", "settings.METRICS_OPEN=0")
+    assert made.stdout.count("HAMIACCT_METRICS_OPEN") == made.stdout.count("HAMIACCT_ALLOWED_HOSTS") > 0
+    assert rendered("a", "--set", "settings.DATABASE_URL=postgresql://x/y").returncode != 0
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("case", CASES)
 def test_every_object_is_one_of_kubernetes(case: str, version: str) -> None:

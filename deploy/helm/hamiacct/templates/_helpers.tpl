@@ -1,6 +1,7 @@
 {{- define "hamiacct.name" -}}
 {{- $name := contains .Chart.Name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) -}}
-{{- $name | trunc 45 | trimSuffix "-" -}}
+{{- /* A release may have dots in its name, a Service may not. */ -}}
+{{- $name | replace "." "-" | trunc 45 | trimSuffix "-" -}}
 {{- end }}
 
 {{- define "hamiacct.secret" -}}
@@ -62,7 +63,7 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 - name: HAMIACCT_SCHEDULER_MODE
   value: "1"
 {{- end }}
-{{- if and .Values.monitoring.serviceMonitor (not .Values.monitoring.tokenSecret) }}
+{{- if and .Values.monitoring.serviceMonitor (not .Values.monitoring.tokenSecret) (not (hasKey .Values.settings "METRICS_OPEN")) }}
 - name: HAMIACCT_METRICS_OPEN
   value: "1"
 {{- end }}
