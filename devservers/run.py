@@ -98,7 +98,7 @@ def greeting(address: str, token: str, folder: Path) -> str:
 hamiacct is at {address}
 
   token      {token}
-  documents  {address}/api/v1/docs
+  documents  {address}/api/v1/docs  (once you have logged in to the admin)
   admin      {address}/admin/  ({login})
   manage.py  . {folder / "env"} && .venv/bin/python manage.py help
 
