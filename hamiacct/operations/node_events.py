@@ -63,6 +63,8 @@ def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict
         rounds[done[one.name]][one.name] = sight
         done[one.name] += 1
         verdicts.append(Verdict(Outcome.APPLIED))
+    if len(rounds) > 1:
+        _locked_devices([sight.node for sights in rounds for sight in sights.values() if sight.is_news])
     for sights in rounds:
         _write([sights[name] for name in sorted(sights)], at=at)
     return verdicts
@@ -227,14 +229,7 @@ def _register(nodes: Sequence[Node], *, at: datetime) -> dict[str, list[models.D
     A list replaces the vendor's inventory; an unreadable text keeps it; a vendor that says nothing,
     or whose handshake is over, has none. Usage stays on every row (decision 10).
     """
-    names = [node.name for node in nodes]
-    listed = {
-        (node.name, device.uuid): device
-        for node in nodes
-        for one in node.registrations
-        if one.state is RegistrationState.LISTED
-        for device in one.devices
-    }
+    listed = _listed(nodes)
     kept = {
         (node.name, one.vendor)
         for node in nodes
@@ -242,19 +237,9 @@ def _register(nodes: Sequence[Node], *, at: datetime) -> dict[str, list[models.D
         if one.state is RegistrationState.UNREADABLE
     }
     cordoned = {node.name: node.cordoned for node in nodes}
-    known = set(models.Device.objects.filter(node__in=names).values_list("node", "uuid"))
-    models.Device.objects.bulk_create(
-        [
-            models.Device(node=place[0], uuid=place[1], vendor=listed[place].vendor)
-            for place in sorted(listed.keys() - known)
-        ],
-        ignore_conflicts=True,
-    )
-    locked = list(
-        models.Device.objects.filter(node__in=names).select_for_update(no_key=True).order_by("node", "uuid")
-    )
+    locked = _locked_devices(nodes)
     totals_before = {device.pk: device.cores_total for device in locked}
-    by_node: dict[str, list[models.Device]] = {name: [] for name in names}
+    by_node: dict[str, list[models.Device]] = {node.name: [] for node in nodes}
     for device in locked:
         registered = listed.get((device.node, device.uuid))
         if registered is not None:
@@ -270,6 +255,36 @@ def _register(nodes: Sequence[Node], *, at: datetime) -> dict[str, list[models.D
     findings.look_at_devices([device.pk for device in locked], at=at)
     _requote([device for device in locked if device.cores_total != totals_before[device.pk]], at=at)
     return by_node
+
+
+def _listed(nodes: Iterable[Node]) -> dict[tuple[str, str], RegisteredDevice]:
+    """What these nodes register, by node and uuid."""
+    return {
+        (node.name, device.uuid): device
+        for node in nodes
+        for one in node.registrations
+        if one.state is RegistrationState.LISTED
+        for device in one.devices
+    }
+
+
+def _locked_devices(nodes: Sequence[Node]) -> list[models.Device]:
+    """The rows of these nodes' devices, locked in order; new ones are made.
+
+    Whoever writes nodes one after the other takes those of all at first: pods take theirs in order, too.
+    """
+    names = {node.name for node in nodes}
+    listed = _listed(nodes)
+    known = set(models.Device.objects.filter(node__in=names).values_list("node", "uuid"))
+    models.Device.objects.bulk_create(
+        [
+            models.Device(node=place[0], uuid=place[1], vendor=listed[place].vendor)
+            for place in sorted(listed.keys() - known)
+        ],
+        ignore_conflicts=True,
+    )
+    devices = models.Device.objects.filter(node__in=names)
+    return list(devices.select_for_update(no_key=True).order_by("node", "uuid"))
 
 
 DEVICE_FIELDS = [
