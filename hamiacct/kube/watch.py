@@ -23,6 +23,11 @@ QUIET_SECONDS = 0.5
 MOMENT_SECONDS = 0.05
 """What comes within this time of an event is stored together with it."""
 
+PAGE_TRIES = 3
+"""How often a page is asked for before the list starts over: a server that was restored or replaced meanwhile
+may never know its token.
+"""
+
 LIVING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """Leaving the selection arrives as DELETED, which releases the pod. Never a label selector: a label that is
 taken off a living pod would look the same."""
@@ -75,9 +80,12 @@ def follow(
 
 
 def _listed(connect: Callable[[], Client], kind: str) -> Generator[News, None, int]:
-    """A whole list; returns its version. A page that fails is asked for again; a list without its token."""
+    """A whole list; returns its version. A page that fails is asked for again; a list without its token, when
+    that is too old or fails again and again.
+    """
     token = ""
     fell_back = False
+    failures = 0
     while True:
         try:
             page = connect().page(
@@ -90,9 +98,11 @@ def _listed(connect: Callable[[], Client], kind: str) -> Generator[News, None, i
                     True,
                 )  # at once, but once: a list that is never done in time needs a rest
                 continue
-            token = "" if isinstance(fault, Gone) else token
+            failures += 1
+            token = "" if isinstance(fault, Gone) or failures >= PAGE_TRIES else token
             yield Away(fault)
             continue
+        failures = 0
         yield ListPage(page.items, page.version, is_first=not token, is_last=not page.next_token)
         if not page.next_token:
             return page.version

@@ -123,6 +123,20 @@ def test_a_page_that_fails_is_asked_for_again(cluster: ApiServer, news: Iterator
     assert (names(last.items), last.is_first) == (["c"], False)
 
 
+def test_a_page_that_fails_again_and_again_has_the_list_start_over(
+    cluster: ApiServer, news: Iterator[News]
+) -> None:
+    """A server that was restored, or replaced by an older one, may never know the token."""
+    for name in ("a", "b", "c"):
+        cluster.create(say.pod(name))
+    assert isinstance(next(news), ListPage)
+    cluster.fail("LIST", "/pods", Fault.FAILED_BEFORE, watch.PAGE_TRIES)
+    assert [type(next(news)) for _ in range(watch.PAGE_TRIES)] == [Away] * watch.PAGE_TRIES
+    again = next(news)
+    assert isinstance(again, ListPage)
+    assert (names(again.items), again.is_first) == (["a", "b"], True)
+
+
 def test_pods_that_are_done_are_not_listed_and_no_label_is_asked_for(
     cluster: ApiServer, news: Iterator[News]
 ) -> None:
