@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
 from django.db import DataError, Error, InterfaceError, InternalError, OperationalError, connection
@@ -58,6 +58,13 @@ JITTER = (0.9, 1.1)
 DETAIL_OF_WAITING = "the first lists of nodes and quotas come before"
 
 
+class Cluster(Protocol):
+    """What is followed. `connect` gives a client of it, or AnotherCluster; in doubt it looks again."""
+
+    def connect(self) -> Client: ...
+    def doubt(self) -> None: ...
+
+
 class _ListAgain(Exception):
     """The list is not believed, or was overtaken: another one is asked for."""
 
@@ -65,10 +72,10 @@ class _ListAgain(Exception):
 class Follower:
     """One kind during one term. `run` is a thread's."""
 
-    def __init__(self, kind: Kind, term: Term, connect: Callable[[], Client]) -> None:
+    def __init__(self, kind: Kind, term: Term, cluster: Cluster) -> None:
         self._kind = kind
         self._term = term
-        self._connect = connect
+        self._cluster = cluster
         self._sieve = Sieve(kind)
         self._backoff = Backoff()
         self._said: tuple[WatchState | None, str] = None, ""
@@ -115,7 +122,7 @@ class Follower:
 
     def _follow(self) -> None:
         news_of = watch.follow(
-            self._connect, self._kind, is_due=self._is_due, watch_seconds=self._watch_seconds
+            self._cluster.connect, self._kind, is_due=self._is_due, watch_seconds=self._watch_seconds
         )
         with closing(news_of):
             for news in news_of:
@@ -148,6 +155,7 @@ class Follower:
         try:
             self._say(WatchState.LISTING, "", page.version)
             if page.is_first:
+                self._look_whose_it_is()
                 self._sieve.forget()
                 self._listing = self._with_books(lambda: self._begin(page.version))
             listing = self._listing
@@ -160,6 +168,15 @@ class Follower:
                 self._say(WatchState.WATCHING, self._refusal, page.version)
         except SnapshotRefused as fault:  # another list overtook this one
             self._rest(str(fault))
+            raise _ListAgain from fault
+
+    def _look_whose_it_is(self) -> None:
+        """A list of another cluster would replace the books, as a history or confirmed by a second one."""
+        self._cluster.doubt()
+        try:
+            self._cluster.connect()
+        except AccountingError as fault:
+            self._stay_away(fault)
             raise _ListAgain from fault
 
     def _begin(self, version: int) -> Listing:
@@ -214,7 +231,13 @@ class Follower:
         if settings.HAMIACCT.redis_url:
             celery.wake()
         else:
-            self._with_books(lambda: inbox.settle(stored, at=timezone.now()))
+            self._settle(stored)
+
+    def _settle(self, stored: Sequence[int]) -> None:
+        """Has it applied, if need be again: where only a watcher runs nobody else sweeps."""
+        backoff = Backoff()
+        while not self._with_books(lambda: inbox.settle(stored, at=timezone.now())):
+            self._term.wait(backoff.next())
 
     def _store(self, events: Sequence[Any]) -> list[int]:
         """The ids of what was stored. An event that cannot be holds up no other."""
@@ -253,6 +276,7 @@ class Follower:
         """Waits before the next try, as long as was asked for."""
         if isinstance(fault, AnotherCluster):
             raise fault
+        self._cluster.doubt()
         if isinstance(fault, Unauthorized):
             client.forget_connections()
         self._rest(str(fault), fault.retry_after_seconds if isinstance(fault, Throttled) else 0)
@@ -286,7 +310,14 @@ class Follower:
         if self._noted_at is not None and (now - self._noted_at < NOTE_SECONDS or not version):
             return
         try:
-            watching.note(self._kind, state, detail=detail, version=version, at=timezone.now())
+            watching.note(
+                self._kind,
+                state,
+                detail=detail,
+                version=version,
+                holder=self._term.holder,
+                at=timezone.now(),
+            )
             self._noted_at = now
         except Error:  # then it is noted with the next news
             connection.close()

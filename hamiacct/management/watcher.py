@@ -62,7 +62,9 @@ def _do_nothing(number: int, frame: FrameType | None) -> None:
 
 
 class Cluster:
-    """The cluster to follow. Every client that is new, since credentials change, is looked at first."""
+    """The cluster to follow. A client that is new, or in doubt, is looked at first: credentials change, and
+    behind an address another cluster may have taken the place of ours.
+    """
 
     def __init__(self, kubeconfig: Path | None) -> None:
         self._kubeconfig = kubeconfig
@@ -82,6 +84,10 @@ class Cluster:
                 raise Unavailable(f"the database: {fault}".strip()) from fault
             self._seen = found
         return found
+
+    def doubt(self) -> None:
+        """Whoever connects next looks again which cluster this is."""
+        self._seen = None
 
 
 class Watcher:
@@ -146,7 +152,12 @@ class Watcher:
         """Takes or renews the lease. Where that cannot be told, whoever holds it knows until when."""
         asked_at = time.monotonic()
         try:
-            has_lease = watching.take_lease(self._holder, at=timezone.now())
+            if (
+                self._term is not None
+            ):  # what is on its way is of this term: who had to take it anew begins anew
+                has_lease = watching.renew_lease(self._holder)
+            else:
+                has_lease = watching.take_lease(self._holder, at=timezone.now())
         except Error as fault:
             connection.close()
             self._tell("the lease cannot be looked at, the database: %s", str(fault).strip())
@@ -175,7 +186,7 @@ class Watcher:
         log.info("%s holds the lease and watches", self._holder)
         self._term = term = Term(self._holder, self.fail, valid_until)
         for kind in (Kind.NODE, Kind.QUOTA, Kind.POD):
-            self._thread(Follower(kind, term, self._cluster.connect).run, kind.value)
+            self._thread(Follower(kind, term, self._cluster).run, kind.value)
 
     def _lose(self) -> None:
         if self._term is not None:
@@ -186,7 +197,7 @@ class Watcher:
     def _say_farewell(self) -> None:
         try:
             for kind in Kind:
-                watching.note(kind, WatchState.STOPPED, at=timezone.now())
+                watching.note(kind, WatchState.STOPPED, holder=self._holder, at=timezone.now())
             watching.give_up_lease(self._holder)
         except Error as fault:
             log.warning("the lease could not be given up, it runs out by itself: %s", str(fault).strip())

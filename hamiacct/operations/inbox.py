@@ -116,8 +116,11 @@ def drain(*, at: datetime) -> int:
         settled += done
 
 
-def settle(event_ids: Sequence[int], *, at: datetime) -> None:
-    """Applies these events, and what waits for the same names, in the request (no broker)."""
+def settle(event_ids: Sequence[int], *, at: datetime) -> bool:
+    """Applies these events, and what waits for the same names, in the request (no broker).
+
+    False where some still wait because the books were busy: they are applied by the next who tries.
+    """
     failed: set[_Name] = set()
     for start in range(0, len(event_ids), BATCH_EVENTS):
         chosen = event_ids[start : start + BATCH_EVENTS]
@@ -125,6 +128,7 @@ def settle(event_ids: Sequence[int], *, at: datetime) -> None:
         names = [_Name(*name) for name in waiting]
         if names:
             _drain_names(names, failed, at=at, wait=True)
+    return not failed or not _waiting().filter(pk__in=event_ids, attempts=0).exists()
 
 
 def _waiting() -> QuerySet[models.Event]:

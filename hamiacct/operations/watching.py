@@ -25,7 +25,7 @@ MAX_DETAIL = 1000
 
 
 def take_lease(holder: str, *, at: datetime) -> bool:
-    """Takes the lease for ten seconds, or renews it; False while another holds it.
+    """Takes the lease for ten seconds; False while another holds it. Who follows already renews it.
 
     `holder` names one process, not one machine. `at` is only shown: since when this holder has it.
     """
@@ -41,6 +41,17 @@ def take_lease(holder: str, *, at: datetime) -> bool:
             WHERE lease.holder IN (excluded.holder, '') OR lease.expires_at <= clock_timestamp()
             """,
             {"holder": holder, "at": at, "seconds": LEASE_SECONDS},
+        )
+        return cursor.rowcount == 1
+
+
+def renew_lease(holder: str) -> bool:
+    """Holds it for ten seconds more, even where it had run out; False where anybody has had it since."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE hamiacct_watchlease SET expires_at = clock_timestamp() + make_interval(secs => %s)"
+            " WHERE holder = %s",
+            [LEASE_SECONDS, holder],
         )
         return cursor.rowcount == 1
 
@@ -89,6 +100,7 @@ def adopt_cluster(uid: str, *, at: datetime) -> None:
         _check_nobody_watches()
         models.Feed.objects.update(listed_at=None, declared_complete_at=None)
         models.Watch.objects.update(version=0)
+        models.WatchLease.objects.update(holder="")  # one that ran out is not to be renewed by who was paused
         models.Cluster.objects.update_or_create(id=1, defaults={"uid": uid, "since": at})
     log.warning("these books are kept of the cluster %s from now on", uid)
 
@@ -104,8 +116,10 @@ def _check_nobody_watches() -> None:
             raise Conflict(f"{found[0]} watches the cluster that these books are kept of; stop it first")
 
 
-def note(kind: Kind, state: WatchState, *, detail: str = "", version: int = 0, at: datetime) -> None:
-    """What the watcher does about a kind, to be shown. Only the holder of the lease has anything to say.
+def note(
+    kind: Kind, state: WatchState, *, detail: str = "", version: int = 0, holder: str = "", at: datetime
+) -> None:
+    """What the watcher does about a kind, to be shown. Nothing where another has the lease of `holder`.
 
     `since` moves when the state changes. A `version` above 0 says that the API server was heard from.
     """
@@ -114,7 +128,8 @@ def note(kind: Kind, state: WatchState, *, detail: str = "", version: int = 0, a
         cursor.execute(
             """
             INSERT INTO hamiacct_watch AS watch (kind, state, detail, since, version, heard_at)
-            VALUES (%(kind)s, %(state)s, %(detail)s, %(at)s, %(version)s, %(heard_at)s)
+            SELECT %(kind)s, %(state)s, %(detail)s, %(at)s, %(version)s, %(heard_at)s::timestamptz
+            WHERE %(holder)s = '' OR EXISTS (SELECT FROM hamiacct_watchlease WHERE holder = %(holder)s)
             ON CONFLICT (kind) DO UPDATE SET
                 state = excluded.state,
                 detail = excluded.detail,
@@ -129,5 +144,6 @@ def note(kind: Kind, state: WatchState, *, detail: str = "", version: int = 0, a
                 "at": at,
                 "version": version,
                 "heard_at": heard_at,
+                "holder": holder,
             },
         )

@@ -7,19 +7,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from django.utils import timezone
 
 from hamiacct import models
+from hamiacct.accounting.errors import AnotherCluster
 from hamiacct.accounting.words import Kind, WatchState
-from hamiacct.kube import client
-from hamiacct.kube.client import Client
 from hamiacct.management import following
 from hamiacct.management.following import Follower
 from hamiacct.management.terms import Backoff, Term
-from hamiacct.operations import inbox
+from hamiacct.management.watcher import Cluster
+from hamiacct.operations import inbox, watching
 from tests import watch
+from tests.kubeapi.faults import Ending
 from tests.kubeapi.server import ApiServer
+from tests.live import database_url
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,21 +36,23 @@ def cluster() -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def follow(cluster: ApiServer, tmp_path: Path) -> Iterator[Callable[[], Term]]:
+def faults() -> list[Exception]:
+    """Why there was no going on."""
+    return []
+
+
+@pytest.fixture
+def follow(cluster: ApiServer, tmp_path: Path, faults: list[Exception]) -> Iterator[Callable[[], Term]]:
     """Begins to follow pods; ends with the test."""
     begun: list[tuple[Term, threading.Thread]] = []
     kubeconfig = cluster.kubeconfig(tmp_path)
 
-    def connect() -> Client:
-        found = client.connect(kubeconfig)
-        assert found is not None
-        return found
-
     def begin() -> Term:
-        term = Term("a test", lambda fault: None, time.monotonic() + AN_HOUR)
+        watching.take_lease("a test", at=timezone.now())
+        term = Term("a test", faults.append, time.monotonic() + AN_HOUR)
         term.listed[Kind.NODE].set()
         term.listed[Kind.QUOTA].set()
-        thread = threading.Thread(target=Follower(Kind.POD, term, connect).run)
+        thread = threading.Thread(target=Follower(Kind.POD, term, Cluster(kubeconfig)).run)
         thread.start()
         begun.append((term, thread))
         cluster.wait(lambda: cluster.watching("pods") == 1, 30)
@@ -130,6 +135,30 @@ def test_a_list_that_no_second_one_confirms_ends_nothing_and_is_shown(
     thread.join()
 
 
+@pytest.mark.parametrize("how", ["at a list", "at a watch"])
+def test_another_cluster_that_took_the_place_of_ours_is_noticed_while_it_is_followed(
+    cluster: ApiServer,
+    follow: Callable[[], Term],
+    faults: list[Exception],
+    how: str,
+) -> None:
+    cluster.create(watch.pod("ours", "GPU-a 1 1"))
+    follow()
+    held = cluster.hold("WATCH", "/pods") if how == "at a list" else None
+    cluster.end_watches("pods", Ending.WELL if held else Ending.CUT)
+    if held:
+        assert held.reached.wait(30)
+    cluster.cluster_uid = "uid-of-another"
+    cluster.delete("Pod", "ours", "team-a")
+    cluster.create(watch.pod("of-another", "GPU-a 1 1"))
+    if held:
+        cluster.forget()
+        held.go.set()
+    until(lambda: faults)
+    assert isinstance(faults[0], AnotherCluster)
+    assert [pod.name for pod in models.Pod.objects.filter(ended_by="")] == ["ours"]
+
+
 def test_waits_grow_to_half_a_minute_and_no_two_are_alike() -> None:
     backoff = Backoff()
     waits = [backoff.next() for _ in range(12)]
@@ -139,3 +168,17 @@ def test_waits_grow_to_half_a_minute_and_no_two_are_alike() -> None:
     assert backoff.next(at_least=300) == 300
     backoff.reset()
     assert backoff.next() <= 0.5
+
+
+def test_what_the_books_were_too_busy_for_is_tried_again(
+    cluster: ApiServer, follow: Callable[[], Term], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where only a watcher runs nobody else sweeps."""
+    caplog.set_level("INFO")
+    follow()
+    with psycopg.connect(database_url()) as another:
+        another.execute("SELECT FROM hamiacct_feed WHERE kind = 'Pod' FOR UPDATE")
+        cluster.create(watch.pod("p", "GPU-a 1 1"))
+        until(lambda: "wait for the next sweep" in caplog.text)
+        assert not charged()
+    until(lambda: charged() == 1, 5)

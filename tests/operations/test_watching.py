@@ -71,6 +71,17 @@ def test_one_that_was_given_up_is_taken_at_once() -> None:
     assert watching.take_lease("w2", at=NOW)
 
 
+def test_one_that_ran_out_is_renewed_only_if_nobody_had_it_meanwhile() -> None:
+    watching.take_lease("w1", at=NOW)
+    let_it_run_out()
+    assert watching.renew_lease("w1")
+    let_it_run_out()
+    watching.take_lease("w2", at=NOW)
+    watching.give_up_lease("w2")
+    assert not watching.renew_lease("w1")
+    assert holder() == ""
+
+
 def test_it_is_given_up_by_its_holder_alone() -> None:
     watching.take_lease("w1", at=NOW)
     watching.give_up_lease("w2")
@@ -194,6 +205,13 @@ def test_what_was_on_its_way_from_the_other_cluster_is_past() -> None:
     assert not models.Pod.objects.exists()
 
 
+def test_who_watched_the_other_cluster_and_was_paused_does_not_go_on() -> None:
+    watching.take_lease("w1", at=NOW)
+    let_it_run_out()
+    watching.adopt_cluster("uid-2", at=NOW)
+    assert not watching.renew_lease("w1")
+
+
 def test_no_cluster_is_adopted_while_another_is_watched() -> None:
     watching.see_cluster("uid-1", at=NOW)
     watching.take_lease("w1", at=NOW)
@@ -228,6 +246,16 @@ def shown() -> Watch:
     assert found is not None
     (one,) = found.watches
     return one
+
+
+def test_who_lost_the_lease_has_nothing_to_say() -> None:
+    watching.take_lease("w1", at=NOW)
+    let_it_run_out()
+    watching.note(Kind.POD, WatchState.BACKING_OFF, holder="w1", at=NOW)
+    watching.take_lease("w2", at=NOW)
+    watching.note(Kind.POD, WatchState.WATCHING, holder="w2", at=NOW)
+    watching.note(Kind.POD, WatchState.STOPPED, holder="w1", at=LATER)
+    assert models.Watch.objects.get().state == WatchState.WATCHING
 
 
 def test_a_long_detail_is_cut() -> None:
