@@ -12,6 +12,7 @@ from django.db.models import Model
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from unfold.contrib.filters.admin import TextFilter
 
 from hamiacct import models
 from hamiacct.accounting.words import Kind, Question, Refusal, Role
@@ -131,7 +132,8 @@ def test_what_nothing_can_be_called_is_found_nowhere(books: None, boss: Client) 
     for model in OURS:
         path = f"/admin/hamiacct/{model._meta.model_name}/"
         for one in admin.site._registry[model].list_filter:
-            assert boss.get(path, {one.parameter_name: "a\0"}).status_code == 200
+            if issubclass(one, TextFilter):
+                assert boss.get(path, {one.parameter_name: "a\0"}).status_code == 200
         assert boss.get(path, {"q": "a\0"}).status_code == 200
         assert boss.get(f"{path}a%00/change/").status_code == 302
     assert boss.get("/admin/?node=%00").status_code == 200
