@@ -266,7 +266,9 @@ def test_a_lock_that_nobody_holds_is_taken_over(world: World, lock: str) -> None
 
 
 @pytest.mark.parametrize(
-    "lock", [seconds_ago(1), "nonsense", "", seconds_ago(1, "team-a"), seconds_ago(900).replace("Z", "")]
+    "lock",
+    [seconds_ago(1), "nonsense", "", seconds_ago(1, "team-a"), seconds_ago(900).replace("Z", "")],
+    ids=["no holder", "no time", "empty", "half a holder", "no zone"],
 )
 def test_a_lock_of_nobody_knows_whom_is_left_alone(world: World, lock: str) -> None:
     world.add_pod()
