@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from devservers.processes import Process
 from hamiacct import models
@@ -294,6 +295,20 @@ def test_another_watcher_takes_over_from_one_that_ends_and_from_one_that_is_kill
     until(lambda: world.used_mib() == 3072, SECONDS_TO_TAKE_OVER)
     assert time.monotonic() - began < SECONDS_TO_TAKE_OVER
     assert "holds the lease" in world.log(stands_by)
+
+
+def test_who_slept_through_the_term_of_another_begins_anew(world: World) -> None:
+    """What it had read is of another time, perhaps of another history."""
+    world.start_and_follow()
+    sleeper = world.stack.processes["watcher"].pid
+    os.kill(sleeper, signal.SIGSTOP)
+    models.WatchLease.objects.update(expires_at=timezone.now())
+    assert watching.take_lease("another", at=timezone.now())
+    watching.give_up_lease("another")
+    os.kill(sleeper, signal.SIGCONT)
+    until(lambda: world.log().count("holds the lease and watches") == 2)
+    assert "the lease is lost" in world.log()
+    world.cluster.wait(lambda: world.asked().count("list") == 2, 30)
 
 
 @pytest.mark.parametrize(
