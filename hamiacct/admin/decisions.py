@@ -64,8 +64,8 @@ class DecisionAdmin(BooksAdmin):
     @display(description="the pod in the books")
     def pod_link(self, decision: models.Decision) -> SafeString | str:
         """The pod, where a uid was given."""
-        return (
-            shown.link("pod", shown.address("pod", decision.pod_uid))
-            if decision.pod_uid
-            else "no uid was given"
-        )
+        if not decision.pod_uid:
+            return "no uid was given"
+        if not models.Pod.objects.filter(pk=decision.pod_uid).exists():
+            return "not in the books"
+        return shown.link("pod", shown.address("pod", decision.pod_uid))

@@ -127,6 +127,8 @@ class EventAdmin(BooksAdmin):
         """The pod it is about."""
         if event.kind != Kind.POD or not event.uid:
             return ""
+        if not models.Pod.objects.filter(pk=event.uid).exists():
+            return "not in the books"
         return shown.link("the pod in the books", shown.address("pod", event.uid))
 
     @display(description="state")

@@ -139,6 +139,16 @@ def test_what_nothing_can_be_called_is_found_nowhere(books: None, boss: Client) 
     assert boss.get("/admin/?node=%00").status_code == 200
 
 
+def test_no_page_leads_to_a_pod_that_is_not_in_the_books(books: None, boss: Client) -> None:
+    event = models.Event.objects.get(state="refused", name=broken_pod()["metadata"]["name"])
+    decision = models.Decision.objects.latest("id")
+    models.Decision.objects.filter(pk=decision.pk).update(pod_uid=event.uid)
+    for model, row in (("event", event), ("decision", decision)):
+        page = text_of(boss.get(f"/admin/hamiacct/{model}/{row.pk}/change/"))
+        assert "not in the books" in page
+        assert f"pod/{event.uid}/change/" not in page
+
+
 def test_words_of_lists(books: None, boss: Client) -> None:
     ledger = text_of(boss.get("/admin/hamiacct/ledgerentry/"))
     assert "ledger entries" in ledger

@@ -14,7 +14,10 @@
       }
     }
     const content = document.getElementById("content");
-    if (content) content.tabIndex = -1;
+    if (content) {
+      content.tabIndex = -1;
+      content.setAttribute("role", "main");
+    }
   };
 
   document.addEventListener("DOMContentLoaded", reach);
