@@ -54,6 +54,13 @@ class ClaimedPlaceSerializer(serializers.Serializer[Any]):
 class ReservationQuestionSerializer(asking.PodQuestionSerializer):
     """A pod, and where to hold a place for it: anywhere, on one node, or exactly in one place."""
 
+    plain = {
+        **asking.PodQuestionSerializer.plain,
+        "ttl_seconds": lambda value: value is None or (type(value) is int and 1 <= value <= MAX_TTL_SECONDS),
+        "node": lambda value: value is None or (asking.is_plain_text(value) and 0 < len(value) <= MAX_NAME),
+        "allocation": lambda value: value is None,
+    }
+
     ttl_seconds = serializers.IntegerField(
         min_value=1,
         max_value=MAX_TTL_SECONDS,

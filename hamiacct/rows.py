@@ -214,7 +214,12 @@ def quota_facts_of(row: models.Pod) -> QuotaFacts:
 
 def requirements_of(row: models.ResourceQuota) -> tuple[ScopeRequirement, ...]:
     """The scope conditions of a stored quota."""
+    return conditions_of(row.requirements)
+
+
+def conditions_of(requirements: Iterable[Mapping[str, Any]]) -> tuple[ScopeRequirement, ...]:
+    """Scope conditions as stored."""
     return tuple(
         ScopeRequirement(stored["scope"], stored["operator"], tuple(stored["values"]))
-        for stored in row.requirements
+        for stored in requirements
     )

@@ -18,6 +18,8 @@ from hamiacct.accounting.offers import FitNode
 from hamiacct.accounting.pods import Pod
 from hamiacct.accounting.words import ChargedAs, Kind, PodState, ReservationState, Rule
 from hamiacct.operations import locks
+from hamiacct.operations.findings import UsedDevice
+from hamiacct.operations.ledger import Locked, Place, Quota
 from hamiacct.queries import fleet, moments
 from hamiacct.queries.moments import Moment, Own
 from hamiacct.queries.statements import Statement
@@ -122,7 +124,7 @@ WITH quota AS MATERIALIZED (
 SELECT
     (SELECT json_agg(json_build_array(name, pair_scores, labels, annotations))::text
         FROM hamiacct_node WHERE name = ANY($1) AND NOT deleted),
-    (SELECT json_agg(json_build_array(quota.name, quota.limits, quota.requirements,
+    (SELECT json_agg(json_build_array(quota.id, quota.name, quota.limits, quota.requirements,
             (SELECT json_object_agg(vendor, json_build_array(memory_mib, cores))
                 FROM hamiacct_quotausage WHERE quota_id = quota.id)) ORDER BY quota.name)::text
         FROM quota),
@@ -139,6 +141,7 @@ class Offered:
 
     nodes: Mapping[str, FitNode]
     seen: Moment
+    locked: Locked
 
 
 def offered(names: Collection[str], pod: Pod, own: Own, *, at: datetime) -> Offered:
@@ -166,8 +169,35 @@ def offered(names: Collection[str], pod: Pod, own: Own, *, at: datetime) -> Offe
     doubtful = [name for name, node in alive.items() if fleet.needs_pods(node)]
     if doubtful:
         alive |= {node.name: node for node in fleet.load(doubtful, apart_from=pod.uid)}
-    read = tuple(map(moments.quota_of, orjson.loads(quotas or "[]")))
-    return Offered(alive, Moment(at, True, None, False, True, read, own))
+    ids_and_quotas = [(one[0], moments.quota_of(one[1:])) for one in orjson.loads(quotas or "[]")]
+    seen = Moment(at, True, None, False, True, tuple(one for _, one in ids_and_quotas), own)
+    return Offered(
+        alive,
+        seen,
+        Locked(
+            {Place(one.node, one.uuid): _used(one) for one in devices},
+            [
+                Quota(quota_id, pod.namespace, one.requirements, one.limits, one.usage)
+                for quota_id, one in ids_and_quotas
+            ],
+        ),
+    )
+
+
+def _used(device: DeviceRow) -> UsedDevice:
+    return UsedDevice(
+        device.pk,
+        device.node,
+        device.uuid,
+        True,  # only those are offered
+        True,
+        device.slots_total,
+        device.memory_mib_total,
+        device.cores_total,
+        device.slots_used,
+        device.memory_mib_used,
+        device.cores_used,
+    )
 
 
 # --- what is written -----------------------------------------------------------------------------------

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from hamiacct import config, models
+from hamiacct.accounting.amounts import Amount
 from hamiacct.accounting.devices import carries
 from hamiacct.accounting.quota import Dimension
 from hamiacct.accounting.words import FindingCode, SubjectKind
+from hamiacct.operations import bulk
 from hamiacct.queries import quotas
 
 DEVICE_CODES = frozenset(
@@ -67,12 +70,14 @@ def sync(wanted: Mapping[Subject, Iterable[Found]], codes: Collection[FindingCod
         if match is None:
             gone.append(row.pk)
         elif row.detail != match[1].detail or row.node != match[0].node:
-            row.detail, row.node = match[1].detail, match[0].node
-            changed.append(row)
+            changed.append((row.pk, match[1].detail, match[0].node))
     if gone:
         models.Finding.objects.filter(pk__in=gone).delete()
-    if changed:
-        models.Finding.objects.bulk_update(changed, ["detail", "node"])
+    bulk.execute(
+        "UPDATE hamiacct_finding AS finding SET detail = d.detail, node = d.node"
+        " FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS d(id, detail, node) WHERE finding.id = d.id",
+        changed,
+    )
     if fresh:
         models.Finding.objects.bulk_create(
             [
@@ -99,8 +104,7 @@ def look_at_devices(device_ids: Collection[int], *, at: datetime) -> None:
     devices = list(models.Device.objects.filter(pk__in=device_ids)) if device_ids else []
     foreign = _foreign_nodes({device.node for device in devices})
     wanted = {
-        _device_subject(device): () if device.node in foreign else _device_findings(device)
-        for device in devices
+        _device_subject(device): () if device.node in foreign else of_device(device) for device in devices
     }
     sync(wanted, DEVICE_CODES, at=at)
 
@@ -118,7 +122,31 @@ def _device_subject(device: models.Device) -> Subject:
     return Subject(SubjectKind.DEVICE, f"{device.node}/{device.uuid}", node=device.node, name=device.uuid)
 
 
-def _device_findings(device: models.Device) -> list[Found]:
+class UsedDevice(NamedTuple):
+    """What of a device may be odd, read beside the mapper; the names are those of `models.Device`."""
+
+    pk: int
+    node: str
+    uuid: str
+    registered: bool
+    ever_registered: bool
+    slots_total: int
+    memory_mib_total: int
+    cores_total: int
+    slots_used: int
+    memory_mib_used: int
+    cores_used: int
+
+    def after(self, difference: Amount) -> UsedDevice:
+        """The device when this is added to what is used of it."""
+        return self._replace(
+            slots_used=self.slots_used + difference.slots,
+            memory_mib_used=self.memory_mib_used + difference.memory_mib,
+            cores_used=self.cores_used + difference.cores,
+        )
+
+
+def of_device(device: models.Device | UsedDevice) -> list[Found]:
     """What is odd about one device (decisions 10 and 13)."""
     is_used = bool(device.slots_used or device.memory_mib_used or device.cores_used)
     if not device.registered:

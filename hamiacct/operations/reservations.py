@@ -136,7 +136,7 @@ def _take(question: Question, name: str, judge: Judge, ttl_seconds: int) -> Held
         verdict = judge(fits.without(node, held), question.ask, fits.room_for(pod, offered.seen))
         if isinstance(verdict, Misfit):
             return None
-        return Held(_write(question, verdict, known, now, ttl_seconds), verdict)
+        return Held(_write(question, verdict, known, offered.locked, now, ttl_seconds), verdict)
 
 
 def _give_up(pod: Pod) -> None:
@@ -164,7 +164,12 @@ def _check_free(pod: Pod, known: claims.Known) -> None:
 
 
 def _write(
-    question: Question, placement: Placement, known: claims.Known, now: datetime, ttl_seconds: int
+    question: Question,
+    placement: Placement,
+    known: claims.Known,
+    locked: ledger.Locked,
+    now: datetime,
+    ttl_seconds: int,
 ) -> models.Reservation:
     """The hold, the pod's row and the posting of the difference."""
     pod, row = question.pod, known.row
@@ -203,7 +208,7 @@ def _write(
         facts,
         facts,
     )
-    ledger.post([posting], at=now)
+    ledger.post([posting], at=now, locked=None if len(known.own.held) else locked)
     return hold
 
 

@@ -169,6 +169,14 @@ def scaled(limit: Mapping[str, Any]) -> int | None:
     return min(vendor.scaled_limit(amount), MOST)
 
 
+def is_over(limit: Mapping[str, Any], used: Amount) -> bool:
+    """Whether what is used of the limit's vendor is over it; never over what is no limit."""
+    hard = scaled(limit)
+    return hard is not None and (
+        used.memory_mib > hard if limit["dimension"] == Dimension.MEMORY else used.cores > hard
+    )
+
+
 def _not_enforced(quotas: Sequence[models.ResourceQuota]) -> Iterable[NotEnforced]:
     charging = [quota for quota in quotas if quota.requests_keys]
     pods = list(_charged_by_the_apiserver(charging[0].namespace)) if charging else []

@@ -114,7 +114,9 @@ def test_an_answer_does_not_depend_on_its_refusal_being_kept(
 # --- plain bodies --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", [FitQuestionSerializer, CapacityQuestionSerializer])
+@pytest.mark.parametrize(
+    "form", [FitQuestionSerializer, CapacityQuestionSerializer, ReservationQuestionSerializer]
+)
 @pytest.mark.parametrize(
     "said",
     [
@@ -144,6 +146,18 @@ def test_an_answer_does_not_depend_on_its_refusal_being_kept(
         {"node_policy": None, "gpu_policy": " spread"},
         {"node_policy": "bin\0pack"},
         {"gpu_policy": 3},
+        {"ttl_seconds": None, "node": None, "allocation": None},
+        {"ttl_seconds": 900},
+        {"ttl_seconds": 0},
+        {"ttl_seconds": "900"},
+        {"ttl_seconds": True},
+        {"ttl_seconds": 2_592_001},
+        {"node": "n1"},
+        {"node": ""},
+        {"node": " n1"},
+        {"node": 1},
+        {"node": "x" * 254},
+        {"allocation": []},
         {"pod": None},
         {"pod": []},
         {"something": "else"},
@@ -168,5 +182,11 @@ def test_the_usual_bodies_need_no_form() -> None:
     assert asked.plainly({"pod": pod}, CapacityQuestionSerializer) == {"pod": pod, "at_most": 1000}
 
 
-def test_a_form_with_more_to_say_is_always_read() -> None:
-    assert asked.plainly({"pod": asking("p"), "node": "n1"}, ReservationQuestionSerializer) is None
+def test_a_place_that_is_claimed_is_always_read_by_its_form() -> None:
+    pod = asking("p")
+    assert asked.plainly({"pod": pod, "node": "n1"}, ReservationQuestionSerializer) == {
+        "pod": pod,
+        "node": "n1",
+    }
+    claim = {"pod": pod, "node": "n1", "allocation": []}
+    assert asked.plainly(claim, ReservationQuestionSerializer) is None

@@ -6,12 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from hamiacct.operations import locks
-from hamiacct.operations.locks import Space
 from tests.asking import asking, limits
 from tests.watch import card, node, pod, quota
 
@@ -304,19 +302,17 @@ def test_for_a_bound_pod_nothing_is_held_and_nothing_changes(
 
 @pytest.mark.usefixtures("_two_nodes")
 def test_a_lock_that_is_not_free_in_time_is_no_refusal(
-    reserve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, decisions: Callable[..., list[Any]]
+    reserve: Callable[..., Any], decisions: Callable[..., list[Any]]
 ) -> None:
-    real = locks.take
-
-    def held_by_somebody(space: Space, keys: Any) -> None:
-        if space is Space.NAMESPACE:
+    def held_by_somebody(execute: Any, statement: str, *more: Any) -> Any:
+        if "hamiacct_claim_devices" in statement:
             cause = Exception()
             cause.sqlstate = "55P03"  # type: ignore[attr-defined]
             raise OperationalError("canceling statement due to lock timeout") from cause
-        real(space, keys)
+        return execute(statement, *more)
 
-    monkeypatch.setattr(locks, "take", held_by_somebody)
-    response = reserve(asking("p", gpumem=3000))
+    with connection.execute_wrapper(held_by_somebody):
+        response = reserve(asking("p", gpumem=3000))
     assert response.status_code == 503
     assert int(response.headers["Retry-After"]) > 0
     assert "lock" in response.json()["detail"]

@@ -176,7 +176,7 @@ def test_thousands_go_in_a_constant_number_of_statements_a_page() -> None:
             assert len(pods.release(uids, at=NOW)) == number
         return len(ran)
 
-    told(watch.node("n1", watch.card("GPU-a", memory=10**6)))
+    told(watch.node("n1", watch.card("GPU-a", memory=10**6, slots=10**3)))
     few = statements(10)
     assert few <= 30
     assert statements(500) <= few + 2
