@@ -10,7 +10,7 @@ from django.utils import timezone
 from hamiacct import config
 from hamiacct.accounting.binding import Binding
 from hamiacct.accounting.errors import Malformed, Unavailable
-from hamiacct.celery import app, woken
+from hamiacct.celery import app, wake, woken
 from hamiacct.kube import client
 from hamiacct.kube.binding import Steps
 from hamiacct.operations import audit, bindings, inbox, reservations, sweeping
@@ -21,8 +21,13 @@ log = logging.getLogger(__name__)
 
 @app.task
 def drain_inbox() -> int:
-    """Applies what waits. The wake-up is taken down first, so whoever comes later wakes again."""
+    """Applies what waits. The wake-up is taken down first, so whoever comes later wakes again.
+
+    Where much waits, another worker is woken to drain beside this one.
+    """
     woken()
+    if inbox.is_much():
+        wake()
     settled = inbox.drain(at=timezone.now())
     if settled:
         log.info("settled %d events", settled)

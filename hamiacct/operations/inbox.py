@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+import orjson
 from django.db import OperationalError, transaction
 from django.db.models import F, QuerySet
 
@@ -23,11 +24,13 @@ from hamiacct.kube import manifests
 from hamiacct.operations import bulk, locks, node_events, pod_events, quota_events, streams
 from hamiacct.operations.pod_events import Verdict
 from hamiacct.operations.streams import Seen, Stream
-from hamiacct.queries.arrays import among
+from hamiacct.queries.statements import Statement
 
 log = logging.getLogger(__name__)
 
 BATCH_EVENTS = 500
+# As far as a drain looks ahead, so that several find names of their own.
+LOOK_AT_EVENTS = 4 * BATCH_EVENTS
 MAX_DETAIL = 1000
 # Somebody else holds a lock for too long, or two waited for each other: nothing is wrong with the events.
 BUSY_STATES = frozenset(("55P03", "40P01", "40001"))
@@ -69,9 +72,10 @@ def receive(events: Sequence[object], *, at: datetime) -> Receipt:
     are ignored.
     """
     rejected: list[Rejected] = []
-    stored: list[tuple[int, models.Event]] = []
+    indexes: list[int] = []
+    stored: list[dict[str, object]] = []
     ignored = 0
-    histories = streams.histories()
+    histories, vendors = streams.histories(), config.vendors()
     for index, event in enumerate(events):
         try:
             envelope = manifests.envelope(event)
@@ -83,26 +87,32 @@ def receive(events: Sequence[object], *, at: datetime) -> Receipt:
             ignored += 1
             continue
         assert isinstance(event, dict)
-        row = models.Event(
-            received_at=at,
-            kind=envelope.kind,
-            type=envelope.type,
-            namespace=envelope.namespace,
-            name=envelope.name,
-            uid=envelope.uid,
-            resource_version=envelope.resource_version,
-            history=histories[envelope.kind],
-            body=manifests.keep(envelope.kind, event["object"], config.vendors()),
-        )
-        stored.append((index, row))
-    models.Event.objects.bulk_create([row for _, row in stored])
-    return Receipt(len(stored), ignored, tuple(rejected), tuple((index, row.pk) for index, row in stored))
+        body = manifests.keep(envelope.kind, event["object"], vendors)
+        stored.append({**envelope._asdict(), "history": histories[envelope.kind], "body": body})
+        indexes.append(index)
+    ids = [event_id for (event_id,) in _STORE.rows(at, bulk.text(stored))] if stored else []
+    return Receipt(len(stored), ignored, tuple(rejected), tuple(zip(indexes, ids, strict=True)))
+
+
+# Ids are drawn in the order of the call.
+_STORE = Statement(
+    "hamiacct_inbox_store",
+    "timestamptz, json",
+    """
+INSERT INTO hamiacct_event (received_at, kind, type, namespace, name, uid, resource_version, history, body,
+    state, replayed, attempts, detail)
+SELECT $1, kind, type, namespace, name, uid, resource_version, history, body, 'waiting', false, 0, ''
+FROM json_populate_recordset(NULL::hamiacct_event, $2)
+RETURNING id
+""",
+)
 
 
 def drain(*, at: datetime) -> int:
     """Applies what waits until nothing is left that can be applied now; answers how many it settled.
 
-    Names that another drain holds are waited for at the end: their events may have come after it looked.
+    Drains run side by side: what another holds is passed over for the names behind it. Those are waited
+    for at the end: their events may have come after it looked.
     """
     settled = 0
     failed: set[_Name] = set()
@@ -110,10 +120,16 @@ def drain(*, at: datetime) -> int:
         names = [name for name in _waiting_names() if name not in failed]
         if not names:
             return settled
-        done = _drain_names(names, failed, at=at, wait=False)
+        chunks = [names[start : start + BATCH_EVENTS] for start in range(0, len(names), BATCH_EVENTS)]
+        done = sum(_drain_names(chunk, failed, at=at, wait=False) for chunk in chunks)
         if not done and set(names) - failed:
-            done = _drain_names(names, failed, at=at, wait=True)
+            done = _drain_names(chunks[0], failed, at=at, wait=True)
         settled += done
+
+
+def is_much() -> bool:
+    """Whether more waits than one batch takes, so that another drain would find something to do."""
+    return _waiting().order_by("attempts", "id")[BATCH_EVENTS:].exists()
 
 
 def settle(event_ids: Sequence[int], *, at: datetime) -> bool:
@@ -137,7 +153,7 @@ def _waiting() -> QuerySet[models.Event]:
 
 def _waiting_names() -> list[_Name]:
     """The names of the events that wait longest, those that failed before last."""
-    oldest = _waiting().order_by("attempts", "id").values_list("kind", "namespace", "name")[:BATCH_EVENTS]
+    oldest = _waiting().order_by("attempts", "id").values_list("kind", "namespace", "name")[:LOOK_AT_EVENTS]
     return [_Name(*name) for name in dict.fromkeys(oldest)]
 
 
@@ -190,11 +206,11 @@ def _drain_locked(kind: Kind, names: Sequence[_Name], *, at: datetime, wait: boo
         taken = set(by_key)
     else:
         taken = locks.take_free(work.space, by_key)
-    events = _events_of([name for key in sorted(taken) for name in by_key[key]])
+    events = _events_of(kind, [name for key in sorted(taken) for name in by_key[key]])
     if not events:
         return 0
     stream = streams.of_kind(kind)
-    verdicts = work.apply([_seen(event) for event in events], stream, at=at)
+    verdicts = work.apply([event.seen for event in events], stream, at=at)
     _settle(events, verdicts, at=at)
     streams.advance(kind, _applied_versions(events, verdicts, stream))
     settled = [
@@ -222,47 +238,84 @@ _WORK: dict[Kind, _Work] = {
 }
 
 
-def _seen(event: models.Event) -> Seen:
-    return Seen(
-        EventType(event.type),
-        event.uid,
-        event.namespace,
-        event.name,
-        event.resource_version,
-        event.history,
-        event.body,
-        replayed=event.replayed,
-    )
+class _Waiting(NamedTuple):
+    """An event whose name is locked."""
+
+    id: int
+    received_at: datetime
+    seen: Seen
 
 
-def _events_of(names: Sequence[_Name]) -> list[models.Event]:
+_WAITING = Statement(
+    "hamiacct_inbox_waiting",
+    "text, json",
+    """
+SELECT id, received_at, type, uid, namespace, name, resource_version, history, body::text, replayed
+FROM hamiacct_event
+WHERE state = 'waiting' AND kind = $1
+    AND (namespace, name) IN (SELECT key->>0, key->>1 FROM json_array_elements($2) AS key)
+ORDER BY namespace, name, resource_version, id
+""",
+)
+
+
+def _events_of(kind: Kind, names: Sequence[_Name]) -> list[_Waiting]:
     """All that waits for these names, per name by version, then by arrival."""
     if not names:
         return []
-    waiting = among(_waiting(), ("kind", "namespace", "name"), names)
-    return list(waiting.order_by("namespace", "name", "resource_version", "id"))
-
-
-def _settle(events: Sequence[models.Event], verdicts: Sequence[Verdict], *, at: datetime) -> None:
-    """Writes down what became of the events, in the transaction that applied them."""
-    bulk.execute(
-        "UPDATE hamiacct_event AS event SET state = v.state, rule = nullif(v.rule, ''), detail = v.detail,"
-        " settled_at = v.at FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::timestamptz[])"
-        " AS v(id, state, rule, detail, at) WHERE event.id = v.id",
-        [
-            (event.pk, EventState(verdict.outcome).value, verdict.rule or "", verdict.detail, at)
-            for event, verdict in zip(events, verdicts, strict=True)
-        ],
-    )
-
-
-def _applied_versions(
-    events: Sequence[models.Event], verdicts: Sequence[Verdict], stream: Stream
-) -> list[int]:
+    keys = [(name.namespace, name.name) for name in names]
     return [
-        event.resource_version
+        _Waiting(
+            event_id,
+            received_at,
+            Seen(
+                EventType(type_),
+                uid,
+                namespace,
+                name,
+                version,
+                history,
+                orjson.loads(body),
+                replayed=replayed,
+            ),
+        )
+        for event_id, received_at, type_, uid, namespace, name, version, history, body, replayed in (
+            _WAITING.rows(kind.value, bulk.text(keys))
+        )
+    ]
+
+
+_SETTLE = Statement(
+    "hamiacct_inbox_settle",
+    "timestamptz, json",
+    """
+UPDATE hamiacct_event AS event
+SET state = verdict.state, rule = verdict.rule, detail = verdict.detail, settled_at = $1
+FROM json_to_recordset($2) AS verdict(id bigint, state text, rule text, detail text)
+WHERE event.id = verdict.id RETURNING 1
+""",
+)
+
+
+def _settle(events: Sequence[_Waiting], verdicts: Sequence[Verdict], *, at: datetime) -> None:
+    """Writes down what became of the events, in the transaction that applied them."""
+    written = [
+        {
+            "id": event.id,
+            "state": EventState(verdict.outcome),
+            "rule": verdict.rule,
+            "detail": verdict.detail,
+        }
         for event, verdict in zip(events, verdicts, strict=True)
-        if verdict.outcome is Outcome.APPLIED and event.history == stream.history
+    ]
+    _SETTLE.rows(at, bulk.text(written))
+
+
+def _applied_versions(events: Sequence[_Waiting], verdicts: Sequence[Verdict], stream: Stream) -> list[int]:
+    return [
+        event.seen.resource_version
+        for event, verdict in zip(events, verdicts, strict=True)
+        if verdict.outcome is Outcome.APPLIED and event.seen.history == stream.history
     ]
 
 

@@ -12,13 +12,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+from django.db import connection
+
 from hamiacct import announcements, config, models, rows
 from hamiacct.accounting import lifecycle
-from hamiacct.accounting.amounts import UNUSED
+from hamiacct.accounting.amounts import UNUSED, Amount, Usage
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.holdings import Held
 from hamiacct.accounting.lifecycle import Charge, Clock, Decision, HoldEnd
-from hamiacct.accounting.pods import Pod, QuotaFacts
+from hamiacct.accounting.pods import DeviceKey, Pod, QuotaFacts
 from hamiacct.accounting.words import (
     EventType,
     FindingCode,
@@ -29,12 +32,12 @@ from hamiacct.accounting.words import (
     SubjectKind,
 )
 from hamiacct.kube import manifests
-from hamiacct.operations import findings, ledger
+from hamiacct.operations import bulk, findings, ledger
 from hamiacct.operations.findings import Found, Subject
 from hamiacct.operations.ledger import Posting
 from hamiacct.operations.streams import Seen, Stream
-from hamiacct.queries.arrays import among
 from hamiacct.queries.fleet import STANDING
+from hamiacct.queries.statements import Statement
 
 # Raised and cleared by whoever binds; an event has no say in them.
 BINDING_CODES = frozenset((FindingCode.LABEL_TOO_LONG,))
@@ -101,6 +104,36 @@ class _Batch:
         self.by_name[account.row.namespace, account.row.name].add(account.row.uid)
 
 
+JSON_FIELDS = frozenset(("containers", "allocations", "labels", "annotations"))
+# In the order in which a model is made of a row.
+ALL_FIELDS = [field.attname for field in models.Pod._meta.concrete_fields]
+
+# By name and by UID apart, each by its index: anything else may read every pod there is.
+_LOAD = Statement(
+    "hamiacct_pods_load",
+    "json, json",
+    f"""
+SELECT {", ".join(ALL_FIELDS)} FROM hamiacct_pod
+WHERE uid = ANY (ARRAY(
+    SELECT json_array_elements_text($2)
+    UNION
+    SELECT named.uid FROM json_array_elements($1) AS key, LATERAL (
+        SELECT uid FROM hamiacct_pod WHERE namespace = key->>0 AND name = key->>1 OFFSET 0) AS named))
+ORDER BY uid FOR NO KEY UPDATE
+""",  # noqa: S608  # the columns are ours
+)
+_STORE = Statement(
+    "hamiacct_pods_store",
+    "json",
+    f"""
+INSERT INTO hamiacct_pod ({", ".join(ALL_FIELDS)})
+SELECT {", ".join(ALL_FIELDS)} FROM json_populate_recordset(NULL::hamiacct_pod, $1)
+ON CONFLICT (uid) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in ALL_FIELDS[1:])}
+RETURNING 1
+""",  # noqa: S608  # the columns are ours
+)
+
+
 def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
     """Applies what was seen, in the order given; one verdict each (decisions 3 to 8, 11, 26, 32).
 
@@ -114,15 +147,21 @@ def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict
 
 def _load(names: Iterable[tuple[str, str]], uids: Iterable[str], stream: Stream, at: datetime) -> _Batch:
     """The pods of these names and uids with what they hold, locked."""
-    named = among(models.Pod.objects.all(), ("namespace", "name"), sorted(names))
-    pods = named | models.Pod.objects.filter(uid__in=sorted(uids))
-    locked = list(pods.select_for_update(no_key=True).order_by("uid"))
+    locked = [_row_of(stored) for stored in _LOAD.rows(bulk.text(sorted(names)), bulk.text(sorted(uids)))]
     held = held_by([row.uid for row in locked])
     holds = _standing_holds([row.uid for row in locked])
     batch = _Batch(stream, at, {}, defaultdict(set))
     for row in locked:
         batch.add(_Account(row, rows.charge_of(row, held.get(row.uid, UNUSED)), holds.get(row.uid)))
     return batch
+
+
+def _row_of(stored: tuple[Any, ...]) -> models.Pod:
+    values = (
+        orjson.loads(value) if name in JSON_FIELDS else value
+        for name, value in zip(ALL_FIELDS, stored, strict=True)
+    )
+    return models.Pod.from_db(connection.alias, ALL_FIELDS, list(values))
 
 
 def _standing_holds(uids: Sequence[str]) -> dict[str, models.Reservation]:
@@ -161,10 +200,24 @@ def end_holds(
 
 def held_by(uids: Sequence[str]) -> dict[str, Held]:
     """What the entries of each of these pods hold; pods without entries are left out."""
-    entries: dict[str, list[models.UsageEntry]] = defaultdict(list)
-    for entry in models.UsageEntry.objects.filter(pod_id__in=uids).select_related("device"):
-        entries[entry.pod_id].append(entry)
-    return {uid: rows.held_of(own) for uid, own in entries.items()}
+    if not uids:
+        return {}
+    entries: dict[str, dict[DeviceKey, Amount]] = defaultdict(dict)
+    for uid, node, uuid, vendor, *sizes in _HELD.rows(bulk.text(uids)):
+        entries[uid][DeviceKey(node, uuid, vendor)] = Amount(*sizes)
+    return {uid: Usage(own) for uid, own in entries.items()}
+
+
+_HELD = Statement(
+    "hamiacct_pods_held",
+    "json",
+    """
+SELECT entry.pod_id, device.node, device.uuid, entry.vendor, entry.slots, entry.memory_mib, entry.cores,
+    entry.core_set
+FROM hamiacct_usageentry AS entry JOIN hamiacct_device AS device ON device.id = entry.device_id
+WHERE entry.pod_id IN (SELECT json_array_elements_text($1))
+""",
+)
 
 
 def _apply_one(batch: _Batch, seen: Seen) -> Verdict:
@@ -474,26 +527,12 @@ def _clock_of(row: models.Pod) -> Clock:
     return Clock(PodState(row.state), row.vgpu_time, row.bind_phase, row.bind_time, deletion)
 
 
-ROW_FIELDS = [
-    "node", "vgpu_node", "vgpu_time", "phase", "state", "inits_released", "charged_as", "rule",
-    "resource_version", "history", "ended_by", "ended_version", "ended_at", "deletion_timestamp",
-    "deletion_grace_seconds", "containers", "allocations", "priority_class", "active_deadline_seconds",
-    "best_effort", "cross_namespace_affinity", "bind_phase", "bind_time", "scheduler_name", "labels",
-    "annotations", "changed_at", "look_again_at", "namespace", "name",
-]  # fmt: skip
-
-
 def _write(batch: _Batch) -> None:
     """Writes the changed rows, then the postings, then what is odd."""
     changed = [account for _, account in sorted(batch.accounts.items()) if account.changed]
     if not changed:
         return
-    models.Pod.objects.bulk_create(
-        [account.row for account in changed],
-        update_conflicts=True,
-        unique_fields=["uid"],
-        update_fields=ROW_FIELDS,
-    )
+    _STORE.rows(bulk.text([{name: getattr(account.row, name) for name in ALL_FIELDS} for account in changed]))
     holds = [account.hold for account in changed if account.hold is not None]
     if holds:
         models.Reservation.objects.bulk_update(holds, ["state", "changed_at"])

@@ -282,7 +282,7 @@ def test_an_end_that_was_cut_short_is_made_up_for(again: str) -> None:
     told(event(pod("a", version=10)), event(pod("b", version=11)))
     listing = snapshots.begin(Kind.POD, 100)
     snapshots.apply_page(listing, [pod("a", version=10)], at=NOW)
-    with the_database_leaves_at('INSERT INTO "hamiacct_pod"'):
+    with the_database_leaves_at("hamiacct_pods_store"):
         snapshots.finish(listing, at=NOW)
     assert models.ListMark.objects.get(kind=Kind.POD).version == 100
     assert set(held()) == {"uid-a", "uid-b"}
