@@ -184,6 +184,8 @@ def _follow(kept: _Kept, seen: Tail) -> None:
     A tail that begins beyond what is kept has a gap: what was kept then was dropped since.
     """
     ledger_seq, fleet_seq = kept.numbers
+    if seen.since == NEVER and seen.ledger_seq <= ledger_seq and seen.fleet_seq <= fleet_seq:
+        return  # another thread has read it all since
     if not seen.is_whole or seen.since[0] > ledger_seq or seen.since[1] > fleet_seq:
         _load_all(kept)
         return
