@@ -22,4 +22,6 @@ if __name__ == "__main__":
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as fault:
-        sys.exit(str(fault))
+        # 2, as commands say of what could not be found out: 1 is their answer to what they were asked.
+        print(fault, file=sys.stderr)
+        sys.exit(2)

@@ -108,6 +108,8 @@ def list_items(body: object) -> ListBody:
     has_version = meta.get("resourceVersion") not in (None, "")
     version = fields.version(meta, "/metadata") if has_version else None
     raw_items = body.get("items")
+    if raw_items is None and "items" in body:
+        raw_items = []  # as Go writes a list that nobody has put anything in
     if not isinstance(raw_items, list):
         raise Malformed(f"must be a list, not {fields.type_word(raw_items)}", "/items")
     filled = []

@@ -132,9 +132,7 @@ def repair(*, at: datetime) -> tuple[Repair, ...]:
         findings.look_at_quotas(list(models.ResourceQuota.objects.values_list("pk", flat=True)), at=at)
         findings.look_at_devices(list(models.Device.objects.values_list("pk", flat=True)), at=at)
     return tuple(
-        Repair(one.book, one.key, one.stored, one.expected)
-        for one in found
-        if one.book is not Book.ENTRIES
+        Repair(one.book, one.key, one.stored, one.expected) for one in found if one.book is not Book.ENTRIES
     )
 
 

@@ -288,6 +288,17 @@ def compare(
     )
 
 
+def knows(*, node: str = "", namespace: str = "") -> bool:
+    """Whether the books have heard of both; "" is everywhere."""
+    nodes = models.Node.objects.filter(name=node)
+    pods = models.Pod.objects.filter(namespace=namespace)
+    quotas = models.ResourceQuota.objects.filter(namespace=namespace)
+    devices = models.Device.objects.filter(node=node)
+    return (not node or nodes.exists() or devices.exists()) and (
+        not namespace or pods.exists() or quotas.exists()
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Device:
     """What is read of a device's row."""

@@ -150,9 +150,7 @@ def test_a_cut_off_body_says_where(api: APIClient) -> None:
     assert "line 1, column" in response.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    "content_type", ["text/plain", "application/yaml", "application/xml"]
-)
+@pytest.mark.parametrize("content_type", ["text/plain", "application/yaml", "application/xml"])
 def test_another_media_type_is_not_read(api: APIClient, content_type: str) -> None:
     response = post(api, b"{}", content_type)
     assert response.status_code == 415

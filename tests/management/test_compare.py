@@ -142,7 +142,11 @@ def test_scripts_are_told_by_the_exit_status(_booked_by_the_old_rule: None) -> N
     assert ran.returncode == 1
     assert ran.stderr == "CommandError: HAMi and the books differ\n"
     assert "team-a/web" in ran.stdout
-    assert run("--fail-on-difference", "--node", "n9").returncode == 0
+    elsewhere = run("--fail-on-difference", "--node", "n9")
+    assert (elsewhere.returncode, elsewhere.stderr) == (
+        2,
+        "the books have not heard of that node or namespace",
+    )
 
 
 def test_nothing_differs(send: Callable[..., None]) -> None:

@@ -107,6 +107,11 @@ def test_an_interrupted_one_goes_on_where_it_was(replayed: Replayed, monkeypatch
     assert used() == 8 * 10
 
 
+def test_nothing_at_all_is_no_recording(replayed: Replayed) -> None:
+    _, complaints = replayed("-", stdin=b"\n", status=2)
+    assert "nothing was in it" in complaints
+
+
 def test_a_watch_of_bare_objects_cannot_tell_a_deletion(replayed: Replayed) -> None:
     told, complaints = replayed(PRINTED / "nodes.json", PRINTED / "watch-objects.json", status=1)
     assert states() == {"reader": "steady", "writer": "steady", "indexer": "steady"}
@@ -202,7 +207,7 @@ def test_a_bad_line_is_told_with_its_number_and_loses_no_other(replayed: Replaye
 
 def test_more_events_than_a_batch_and_several_in_a_line(replayed: Replayed) -> None:
     events = [watch.event(watch.node("n1", watch.card("GPU-a", memory=10**6)))]
-    events += [watch.event(watch.pod(f"p{number}", "GPU-a 1 0")) for number in range(8)]
+    events += [watch.event(watch.pod(f"p{number}", "GPU-a 1 0")) for number in range(600)]
     told, _ = replayed("-", stdin=json.dumps(events[0]).encode() + lines(*events[1:]))
     assert "601 applied" in told
     assert used() == 600

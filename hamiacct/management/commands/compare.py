@@ -75,6 +75,8 @@ class Command(BaseCommand):
         now = timezone.now()
         page = _metrics(options["hami_metrics"] or settings.HAMIACCT.hami_metrics_url)
         try:
+            if not compare.knows(node=options["node"], namespace=options["namespace"]):
+                raise CommandError("the books have not heard of that node or namespace", returncode=UNKNOWN)
             doubt = inbox.doubt(now)
             found = compare.compare(
                 options["formula"],
@@ -89,7 +91,7 @@ class Command(BaseCommand):
             answer = comparison_answer(found, page, as_of=now, doubt=doubt)
             self.stdout.write(json.dumps(answer, indent=2, cls=DjangoJSONEncoder))
         else:
-            self.stdout.write(_page(found, page, now, everything=options["all"]), ending="")
+            self.stdout.write(_page(found, page, now, doubt, everything=options["all"]), ending="")
         if options["fail_on_difference"] and not found.is_nothing:
             raise CommandError("HAMi and the books differ", returncode=DIFFER)
         if page and page.problem:
@@ -107,12 +109,14 @@ def _metrics(source: str) -> scrape.Page | None:
 # --- the page ------------------------------------------------------------------------------------
 
 
-def _page(found: compare.Comparison, page: scrape.Page | None, as_of: datetime, *, everything: bool) -> str:
+def _page(
+    found: compare.Comparison, page: scrape.Page | None, as_of: datetime, doubt: str, *, everything: bool
+) -> str:
     """The sentence that sums it up, then the worst first; nothing is cut off."""
     console = Console(width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE, highlight=False)
     said = page is not None and page.reported is not None
     with console.capture() as text:
-        for line, style in _opening(found, page, as_of):
+        for line, style in _opening(found, page, as_of, doubt):
             console.print(Text(line, style=style), soft_wrap=True)
         screen = console.width
         for table in _tables(found, said, everything=everything):
@@ -129,7 +133,7 @@ def _page(found: compare.Comparison, page: scrape.Page | None, as_of: datetime, 
 
 
 def _opening(
-    found: compare.Comparison, page: scrape.Page | None, as_of: datetime
+    found: compare.Comparison, page: scrape.Page | None, as_of: datetime, doubt: str
 ) -> Iterator[tuple[str, str]]:
     compared = f"{_many(found.compared_cards, 'card')} and {_many(found.compared_pods, 'pod')} compared"
     yield f"HAMi {found.formula} beside the books, {as_of:%Y-%m-%d %H:%M:%S} UTC: {compared}.", "bold"
@@ -143,7 +147,9 @@ def _opening(
                 "red",
             )
         )
-    yield _sentence(found), "green" if found.is_nothing else "bold red"
+    if doubt:
+        yield f"The books may not tell all: {doubt}.", "red"
+    yield _sentence(found), "green" if found.is_nothing and not doubt else "bold red"
 
 
 def _sentence(found: compare.Comparison) -> str:

@@ -50,6 +50,7 @@ class Tally:
     """What became of what was read."""
 
     files: int = 0
+    texts: int = 0
     events: int = 0
     objects: int = 0
     rejected: int = 0
@@ -105,6 +106,8 @@ class Command(BaseCommand):
             with _Progress(sum(one.size_bytes for one in files)) as progress:
                 for recording in files:
                     _Reader(self, recording, tally, options, progress).read()
+            if not tally.texts:  # as when what should have written it has failed
+                raise Unusable("nothing was in it: no event, no list, no object")
             _wait_for_the_rest(tally)
             if options["complete"]:
                 snapshots.declare_complete(at=timezone.now())
@@ -188,6 +191,7 @@ class _Reader:
             with recorded_files.opened(self._recording) as (lines, counted):
                 for one in recordings.texts_of(lines, items_apart=True):
                     line = one.line
+                    self._tally.texts += 1
                     self._take(one)
                     self._progress.at(self._recording.name, counted.done_bytes)
         except (OSError, EOFError, zlib.error, UnicodeError) as fault:
