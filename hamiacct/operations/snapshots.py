@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, TypeVar
@@ -149,12 +149,14 @@ def apply_page(
 def finish(listing: Listing, *, confirmed: frozenset[str] | None = None, at: datetime) -> SnapshotResult:
     """Ends what no page of the list held. TooManyAbsent where that is too much to believe (decision 33).
 
-    `confirmed` are the `absent` of an earlier complete list that was refused: a list that holds no less
-    than that one confirms it. Overtaken as in `apply_page`.
+    `confirmed` are the `absent` of an earlier complete list that was refused: what this list lacks too is
+    believed, and the guard counts the others alone, which may have gone since. Overtaken as in `apply_page`.
     """
     if listing.ends_nothing:
         log.warning("a list of %s held something without an identity, so it ends nothing", listing.kind)
-    absent = _sweep(listing, judged=confirmed or NOBODY, confirm=None, at=at)
+    absent = _sweep(
+        listing, lambda absent, known: _check_share(absent, known, None, confirmed or NOBODY), at=at
+    )
     return _result(listing, absent)
 
 
@@ -203,7 +205,13 @@ def apply(
         listing.counts += done.counts
         listing.rejected += done.rejected
     # Of what was judged, the list's own items may have replaced some by now.
-    _sweep(listing, judged=frozenset(one.id for one in absent), confirm=confirm, at=at)
+    judged = frozenset(one.id for one in absent)
+
+    def check(absent: Sequence[Known], known: Iterable[Known]) -> None:
+        if not judged.issuperset(one.id for one in absent):
+            _check_share(absent, known, confirm)
+
+    _sweep(listing, check, at=at)
     if complete:
         declare_complete(at=at)
     return _result(listing, absent)
@@ -338,12 +346,14 @@ def _seen(listing: Listing, item: _Item) -> Seen:
     )
 
 
-def _sweep(listing: Listing, *, judged: frozenset[str], confirm: int | None, at: datetime) -> Sequence[Known]:
+def _sweep(
+    listing: Listing, check: Callable[[Sequence[Known], Iterable[Known]], None], *, at: datetime
+) -> Sequence[Known]:
     """Marks the list's version and ends what it did not hold, page by page; answers what that was.
 
     The version is marked while nobody applies events of the kind: from here on older news of objects the
-    list did not hold are stale. If the ending is cut short, the next list ends the rest. The guard speaks
-    only where something would end that was not `judged` before.
+    list did not hold are stale. If the ending is cut short, the next list ends the rest. `check` is the
+    guard: it raises where too much would end.
     """
     if listing.version is None:
         return ()
@@ -354,8 +364,7 @@ def _sweep(listing: Listing, *, judged: frozenset[str], confirm: int | None, at:
         _stream_of(listing)
         known = books.living(listing.namespace)
         absent = _absent(listing, known, listing.history, False)
-        if not judged.issuperset(one.id for one in absent):
-            _check_share(absent, known, confirm)
+        check(absent, known)
         if not listing.ends_nothing:
             streams.mark_listed(listing.kind, listing.namespace, listing.version, at=at)
     for page in _pages([one.id for one in absent]):
@@ -427,12 +436,18 @@ def _check_version(version: int, applied_version: int) -> None:
         )
 
 
-def _check_share(absent: Sequence[Known], known: Iterable[Known], confirm: int | None) -> None:
-    """A list that would end too much is refused unless the number is confirmed (decision 33)."""
+def _check_share(
+    absent: Sequence[Known], known: Iterable[Known], confirm: int | None, believed: frozenset[str] = NOBODY
+) -> None:
+    """A list that would end too much is refused unless the number is confirmed (decision 33).
+
+    Those `believed` already do not count against it.
+    """
     would_end = sum(one.counts for one in absent)
     total = sum(one.counts for one in known)
     allowed = max(FEW, total * SHARE_PERCENT // 100)
-    if would_end > allowed and confirm != would_end:
+    doubtful = sum(one.counts for one in absent if one.id not in believed)
+    if doubtful > allowed and confirm != would_end:
         raise TooManyAbsent(
             f"the list would end {would_end} of {total}; more than {allowed} must be confirmed "
             f"with ?confirm={would_end}",

@@ -221,6 +221,14 @@ def test_a_second_list_that_holds_more_confirms_what_both_do_not_hold() -> None:
     assert listed([many(10)], 501, confirmed=refused.value.absent).ended == 30
 
 
+def test_pods_that_go_between_the_two_lists_do_not_unsay_what_both_do_not_hold() -> None:
+    told(*map(event, many(100)))
+    with pytest.raises(TooManyAbsent) as refused:
+        listed([many(60)], 500)
+    assert listed([many(41)], 501, confirmed=refused.value.absent).ended == 59
+    assert len(held()) == 41
+
+
 def test_a_second_list_that_misses_other_ones_confirms_nothing() -> None:
     told(*map(event, many(60)))
     with pytest.raises(TooManyAbsent) as refused:
