@@ -23,5 +23,5 @@ if __name__ == "__main__":
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as fault:
         # 2, as commands say of what could not be found out: 1 is their answer to what they were asked.
-        print(fault, file=sys.stderr)
+        sys.stderr.write(f"{fault}\n")
         sys.exit(2)

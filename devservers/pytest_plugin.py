@@ -32,7 +32,7 @@ def folder_in_memory(prefix: str) -> Path:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]:
     given = {name: os.environ.get(f"HAMIACCT_TEST_{name}", "") for name in NAMED}
     if os.environ.get("PYTEST_XDIST_WORKER"):
-        # One of several processes of a run has servers of its own: tests kill servers, and count what they do.
+        # Each process of a run has servers of its own: tests kill servers, and count what they do.
         given |= {"DATABASE_URL": "", "REDIS_URL": ""}
     for name in [name for name in os.environ if name.startswith("HAMIACCT_")]:
         del os.environ[name]

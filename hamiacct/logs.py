@@ -45,7 +45,7 @@ def configure(settings: dict[str, Any]) -> None:
             "loggers": {
                 # It repeats what the request log says, with raw paths, which may hold a webhook's secret.
                 "django.request": {"level": "CRITICAL"},
-                # A traceback for every scanner that asks for another name; the answer, 400, is in the request log.
+                # A traceback for every scanner that asks for another name; the request log has the answer.
                 "django.security.DisallowedHost": {"level": "CRITICAL"},
                 "django.db.backends": {"level": "WARNING"},
                 # A line for every wake-up and every sweep would bury those that tell what was done.
