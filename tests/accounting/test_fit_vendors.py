@@ -408,6 +408,13 @@ def cores_of(total: int) -> DeviceRequest:
     return DeviceRequest(NEURON, -(-total // 2), 0, 0, min(total, 2), {"cores_total": total})
 
 
+def test_a_node_that_says_it_has_a_million_million_cores_is_answered_at_once() -> None:
+    boasting = neurons(1, cores=2**40)
+    assert amounts(placed(fit.place(boasting, asking(cores_of(1))))) == [[(0, 0b1)]]
+    everything = DeviceRequest(NEURON, 1, 0, 0, 2**40)
+    assert refused(fit.place(boasting, asking(everything))) == "1/1 CardInsufficientCore"
+
+
 def test_a_device_gives_its_lowest_free_cores() -> None:
     half = neurons(1, sets=[0b01])
     placement = placed(fit.place(half, asking(cores_of(1))))

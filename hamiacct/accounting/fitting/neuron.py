@@ -16,16 +16,19 @@ from hamiacct.accounting.requests import DeviceRequest
 ALIGNED = (1, 4, 8, 16)
 """Counts of neighbours on instances without a ring; they begin at a multiple of their number."""
 
+NAMED_CORES = 63
+"""As many cores of one device as a stored set can name; whatever a node says, there are no more to give."""
+
 
 def all_cores(device: FitDevice) -> int:
     """The mask of all cores of a device."""
-    return (1 << device.total.cores) - 1
+    return (1 << min(device.total.cores, NAMED_CORES)) - 1
 
 
 def lowest_free(device: FitDevice, count: int) -> int:
     """The mask of the lowest free cores; fewer than asked where fewer are free."""
     mask = 0
-    for core in range(device.total.cores):
+    for core in range(min(device.total.cores, NAMED_CORES)):
         bit = 1 << core
         if mask.bit_count() < count and not device.used.core_set & bit:
             mask |= bit
