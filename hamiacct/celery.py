@@ -86,6 +86,14 @@ def keep_our_logging(**_: Any) -> None:
 
 
 @signals.celeryd_init.connect
+@signals.beat_init.connect
+def need_a_broker(**_: Any) -> None:
+    """Without one nobody would ever send or hear anything, and it would look as if all were well."""
+    if not BROKER:
+        raise SystemExit("HAMIACCT_REDIS_URL is empty: without a broker worker and beat have nothing to do")
+
+
+@signals.celeryd_init.connect
 def count_together(instance: Any = None, **_: Any) -> None:
     """Before a worker starts its pool: its processes count in one folder; what it prints is its log."""
     metrics.share()

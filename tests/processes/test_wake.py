@@ -55,3 +55,14 @@ def test_a_broker_lost_between_the_mark_and_the_message_neither_fails_nor_holds_
     assert time.monotonic() - began < 10
     with redis.Redis.from_url(broker.url) as client:
         assert client.llen(QUEUE) == 0
+
+
+@pytest.mark.parametrize(
+    "words", [["worker", "--concurrency", "1"], ["beat", "--pidfile="]], ids=lambda words: words[0]
+)
+def test_without_a_broker_worker_and_beat_say_so_and_end(words: list[str]) -> None:
+    env = {name: text for name, text in os.environ.items() if name != "HAMIACCT_REDIS_URL"}
+    command = [sys.executable, "-m", "celery", "-A", "hamiacct.celery", *words]
+    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode != 0
+    assert "HAMIACCT_REDIS_URL is empty" in ran.stderr + ran.stdout
