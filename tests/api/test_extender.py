@@ -291,7 +291,7 @@ def test_a_lock_that_is_not_free_in_time(
         raise OperationalError("canceling statement due to lock timeout") from cause
 
     send(node("n1", card("GPU-a")))
-    monkeypatch.setattr(locks, "take", held_by_somebody)
+    monkeypatch.setattr(locks, "take_pod", held_by_somebody)
     response = api.post("/extender/filter", {"Pod": asking("p", gpumem=1), "NodeNames": ["n1"]})
     assert response.status_code == 200
     assert "lock" in response.json()["Error"]

@@ -115,7 +115,7 @@ def test_a_list_that_no_second_one_confirms_ends_nothing_and_is_shown(
     cluster: ApiServer, follow: Callable[[], Term], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(following, "REFUSED_SECONDS", 0.5)
-    for number in range(30):
+    for number in range(60):
         cluster.create(watch.pod(f"p{number}", "GPU-a 1 1"))
     follow().over.set()
     cluster.wait(lambda: cluster.watching("pods") == 1)
@@ -126,11 +126,12 @@ def test_a_list_that_no_second_one_confirms_ends_nothing_and_is_shown(
     thread = threading.Thread(target=follow)
     thread.start()
     assert second.reached.wait(30)
-    cluster.delete("Pod", "p25", "team-a")
+    for number in range(25, 50):
+        cluster.delete("Pod", f"p{number}", "team-a")
     second.go.set()
-    until(lambda: state()[0] is WatchState.WATCHING and "would end 26 of 30" in state()[1])
-    assert charged() == 30
-    until(lambda: charged() == 4)  # the third says what the second said
+    until(lambda: state()[0] is WatchState.WATCHING and "would end 50 of 60" in state()[1])
+    assert charged() == 60
+    until(lambda: charged() == 10)  # the third says what the second said
     until(lambda: state() == (WatchState.WATCHING, ""))
     thread.join()
 
