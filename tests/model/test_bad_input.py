@@ -205,7 +205,7 @@ class Read:
 @pytest.mark.django_db
 def test_one_bad_event_among_ten_thousand(api: APIClient) -> None:
     pods = [
-        watch.pod(f"pod-{number}", "GOOD 1 0", namespace="good", version=number + 1)
+        watch.pod(f"pod-{number % 1_000}", "GOOD 1 0", namespace="good", version=number + 1)
         for number in range(9_999)
     ]
     pods.insert(5_000, {**copy.deepcopy(pods[0]), "metadata": {"name": "nobody"}})
@@ -214,7 +214,7 @@ def test_one_bad_event_among_ten_thousand(api: APIClient) -> None:
     body = answer.json()
     assert (body["accepted"], [one["index"] for one in body["rejected"]]) == (9_999, [5_000])
     assert len(body["results"]) == 9_999
-    assert good_usage(api) == (9_999, 9_999)
+    assert good_usage(api) == (1_000, 1_000)
 
 
 @pytest.mark.django_db
