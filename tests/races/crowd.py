@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.error
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
@@ -81,6 +81,10 @@ class Crowd:
     def is_busy(self) -> bool:
         """Whether calls are still to be taken."""
         return not all(future.done() for future in self._sent)
+
+    def are_done_within(self, seconds: float) -> bool:
+        """Whether all is taken by then."""
+        return not wait(self._sent, timeout=seconds).not_done
 
     def finish(self) -> None:
         """Waits until all is taken; fails where something was refused."""
