@@ -43,7 +43,7 @@ class AsciiJson(JSONRenderer):
     ) -> bytes:
         """The bytes of the answer."""
         if data is not None:
-            with suppress(orjson.JSONEncodeError):
+            with suppress(orjson.JSONEncodeError):  # what it cannot write, the framework writes below
                 written = orjson.dumps(data, option=orjson.OPT_UTC_Z)
                 if written.isascii():
                     return written

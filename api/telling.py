@@ -109,8 +109,8 @@ def _send(cluster: client.Client, event: Mapping[str, Any]) -> None:
         cluster.create_event(event["metadata"]["namespace"], event)
     except AccountingError as fault:
         log.info("no event recorded", reason=event["reason"], error=str(fault))
-    except Exception:
-        log.exception("no event recorded")  # the next one is sent all the same
+    except Exception:  # the thread that tells is the only one: the next event is sent all the same
+        log.exception("no event recorded")
 
 
 _teller = _Teller()

@@ -279,7 +279,7 @@ async def _small(proto: HTTPProtocol, length: int) -> bytes:
             return bytes(await proto())
     except TimeoutError:
         raise _late(BODY_SECONDS) from None
-    except Exception as fault:
+    except Exception as fault:  # the server has no error of its own for a body that broke off
         raise _broken(fault) from fault
 
 
@@ -308,7 +308,7 @@ class _Large:
                         chunks.append(chunk)
         except TimeoutError:
             raise _late(seconds) from None
-        except Exception as fault:
+        except Exception as fault:  # as above
             raise _broken(fault) from fault
         return b"".join(chunks)
 

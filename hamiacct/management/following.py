@@ -101,7 +101,7 @@ class Follower:
                     self._rest(str(fault))
                 except (Over, AnotherCluster):
                     raise
-                except Exception as fault:
+                except Exception as fault:  # a bug in one kind stops no other: it rests and lists anew
                     log.exception("following %s failed", self._kind)
                     self._rest(f"{type(fault).__name__}: {fault}")
         except Over:
@@ -244,7 +244,7 @@ class Follower:
         try:
             sifted = self._sieve.batch(events)
             receipt = inbox.receive(sifted.events, at=timezone.now())
-        except Exception as fault:
+        except Exception as fault:  # whatever one event does, the others of its batch are stored
             if isinstance(fault, Error) and not isinstance(fault, DataError):
                 raise  # it is not about the events
             if len(events) == 1:

@@ -289,7 +289,7 @@ class ApiServer:
         with self._lock:
             connections = list(self._connections)
         for connection in connections:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the client was faster
                 connection.shutdown(socket.SHUT_RDWR)
         with self.store.changed:
             for one in self._watches:
@@ -382,7 +382,7 @@ class Calls(BaseHTTPRequestHandler):
 
     def finish(self) -> None:
         self.api.left(self.connection)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # what was left to send has nobody to go to
             super().finish()
 
     def handle(self) -> None:
