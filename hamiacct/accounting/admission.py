@@ -84,18 +84,10 @@ class Verdict:
     admitted: Admitted | None = None
 
 
-def as_admitted(pod: Pod, vendors: Sequence[Vendor]) -> Pod:
+def admitted(pod: Pod, vendors: Sequence[Vendor]) -> Admitted:
     """The pod as admission would leave it: counts, exclusive cores, rounded memory (decision 19).
 
-    Every question reads pods so. UnreadableRequest names what cannot be granted.
-    """
-    return admitted(pod, vendors).pod
-
-
-def admitted(pod: Pod, vendors: Sequence[Vendor]) -> Admitted:
-    """The same with all that is written. Each step sees what the ones before it wrote.
-
-    UnreadableRequest where a container asks for what nobody can grant (decision 21).
+    Every question reads pods so. Each step sees what the ones before it wrote. UnreadableRequest where a container asks for what nobody can grant (decision 21).
     """
     try:
         return _admitted(pod, vendors)

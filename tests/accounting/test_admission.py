@@ -35,7 +35,7 @@ def one(limits: Mapping[str, str], requests: Mapping[str, str] | None = None, **
 
 def written(pod: Pod, vendors: Sequence[Vendor] = VENDORS) -> Mapping[str, str]:
     """The limits of the only container, as admitted."""
-    [container] = admission.as_admitted(pod, vendors).containers
+    [container] = admission.admitted(pod, vendors).pod.containers
     return container.limits
 
 
@@ -71,7 +71,7 @@ def test_hamis_cases_of_ascends_templates(case: Mapping[str, Any], expected: Map
             admission.admitted(pod, VENDORS)
         assert refusal.value.detail.startswith(expected["error"])
         return
-    [container] = admission.as_admitted(pod, VENDORS).containers
+    [container] = admission.admitted(pod, VENDORS).pod.containers
     assert container.limits[vendor.memory_name] == str(expected["memory"])
     assert container.requests[vendor.memory_name] == str(expected["memory"])
 
@@ -348,16 +348,16 @@ class TestOthers:
 
     def test_xpu_memory_is_written_as_the_slice(self) -> None:
         names = BY_KEY["XPU"]
-        [container] = admission.as_admitted(
+        [container] = admission.admitted(
             one({names.count_name: "1", names.memory_name: "30000"}), VENDORS
-        ).containers
+        ).pod.containers
         assert container.limits[names.memory_name] == container.requests[names.memory_name] == "49152"
 
     def test_enflame_values_stand_in_both(self) -> None:
         names = BY_KEY["Enflame"]
-        [container] = admission.as_admitted(
+        [container] = admission.admitted(
             one({names.cores_name: "50"}, {names.memory_name: "12"}), VENDORS
-        ).containers
+        ).pod.containers
         assert container.limits == container.requests == {names.memory_name: "12", names.cores_name: "50"}
 
     @pytest.mark.parametrize("limits", [{"neuroncore": "3"}, {"neuroncore": "-1"}, {"neuron": "x"}])
