@@ -87,7 +87,8 @@ class Verdict:
 def admitted(pod: Pod, vendors: Sequence[Vendor]) -> Admitted:
     """The pod as admission would leave it: counts, exclusive cores, rounded memory (decision 19).
 
-    Every question reads pods so. Each step sees what the ones before it wrote. UnreadableRequest where a container asks for what nobody can grant (decision 21).
+    Every question reads pods so. Each step sees what the ones before it wrote. UnreadableRequest where a
+    container asks for what nobody can grant (decision 21).
     """
     try:
         return _admitted(pod, vendors)
