@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hamiacct.accounting import devices
 from hamiacct.accounting.devices import MigProfile, Placement, RegistrationState
 from hamiacct.accounting.errors import Malformed, UnreadableAnnotation
-from hamiacct.kube import registration
+from hamiacct.kube import handshakes, registers, registration
 from tests import cases
 from tests.kube.objects import BY_KEY, NVIDIA, VENDORS, node
 
@@ -61,10 +61,10 @@ def as_case(device: devices.RegisteredDevice) -> dict[str, Any]:
 def test_decodes_the_delimited_case(given_: dict[str, Any], expected: dict[str, Any]) -> None:
     if "error" in expected:
         with pytest.raises(UnreadableAnnotation) as refusal:
-            registration.decode_delimited_register(given_["value"], DCU)
+            registers.decode_delimited_register(given_["value"], DCU)
         assert expected["error"] in refusal.value.detail
     else:
-        listed = registration.decode_delimited_register(given_["value"], DCU)
+        listed = registers.decode_delimited_register(given_["value"], DCU)
         assert [as_case(device) for device in listed] == expected["devices"]
 
 
@@ -100,7 +100,7 @@ def test_decodes_the_json_case(given_: dict[str, Any], expected: dict[str, Any])
 )
 def test_a_delimited_register_is_refused_in_hamis_words_and_order(text: str, words: str) -> None:
     with pytest.raises(UnreadableAnnotation) as refusal:
-        registration.decode_delimited_register(text, DCU)
+        registers.decode_delimited_register(text, DCU)
     assert words in refusal.value.detail
 
 
@@ -108,14 +108,14 @@ def test_a_delimited_register_is_refused_in_hamis_words_and_order(text: str, wor
     "word", ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"]
 )
 def test_health_is_a_go_boolean(word: str) -> None:
-    (device,) = registration.decode_delimited_register(f"DCU-a,1,2,3,T,-1,{word}:", DCU)
+    (device,) = registers.decode_delimited_register(f"DCU-a,1,2,3,T,-1,{word}:", DCU)
     assert device.healthy == (word[0] in "1tT")
     assert device.numa == -1
 
 
 @pytest.mark.parametrize("text", [":", "::", ":::"])
 def test_empty_pieces_list_nothing_and_keep_the_inventory(text: str) -> None:
-    assert registration.decode_delimited_register(text, DCU) == ()
+    assert registers.decode_delimited_register(text, DCU) == ()
     registered = only(node({DCU.inventory.annotation: text}))
     assert (registered.state, registered.reason) == (RegistrationState.UNREADABLE, "lists no devices")
 
@@ -329,7 +329,7 @@ def at(text: str) -> datetime:
 
 @pytest.mark.parametrize(("given_", "expected"), cases.of_kind("handshake"))
 def test_judges_the_handshake_case(given_: dict[str, Any], expected: dict[str, bool]) -> None:
-    verdict = registration.judge_handshake(given_["value"], at(given_["now"]), given_["allocatable"], UTC)
+    verdict = handshakes.judge(given_["value"], at(given_["now"]), given_["allocatable"], UTC)
     assert verdict == (expected["healthy"], expected["needUpdate"])
 
 
@@ -353,19 +353,15 @@ def test_judges_the_handshake_case(given_: dict[str, Any], expected: dict[str, b
 def test_judges_other_handshakes(value: str, allocatable: int, verdict: tuple[bool, bool]) -> None:
     for zone in (UTC, ZoneInfo("Etc/GMT+12"), ZoneInfo("Etc/GMT-14")):
         if "2026-08-20 23:59" not in value or zone is UTC:
-            assert registration.judge_handshake(value, NOW, allocatable, zone) == verdict
+            assert handshakes.judge(value, NOW, allocatable, zone) == verdict
 
 
 def test_a_handshake_is_read_in_the_clusters_zone() -> None:
     value = "Requesting_2026-08-21 07:59:30"
-    assert registration.judge_handshake(value, NOW, 0, ZoneInfo("Asia/Shanghai")).healthy
-    assert not registration.judge_handshake(
-        "Requesting_2026-08-21 07:58:30", NOW, 0, ZoneInfo("Asia/Shanghai")
-    ).healthy
+    assert handshakes.judge(value, NOW, 0, ZoneInfo("Asia/Shanghai")).healthy
+    assert not handshakes.judge("Requesting_2026-08-21 07:58:30", NOW, 0, ZoneInfo("Asia/Shanghai")).healthy
     summer = datetime(2026, 10, 25, 1, 0, 30, tzinfo=UTC)  # 02:00:30 winter time, half a minute after asking
-    assert registration.judge_handshake(
-        "Requesting_2026-10-25 02:00:00", summer, 0, ZoneInfo("Europe/Berlin")
-    ) == (
+    assert handshakes.judge("Requesting_2026-10-25 02:00:00", summer, 0, ZoneInfo("Europe/Berlin")) == (
         False,
         False,
     ), "the first of two such times is meant"
