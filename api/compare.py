@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from api import fields, scrape
 from api.endpoint import Endpoint
 from api.parameters import Choice, Flag, Parameter
+from hamiacct.accounting import comparison
 from hamiacct.accounting.amounts import Amount
 from hamiacct.accounting.hami import Formula
 from hamiacct.accounting.words import PodState, Whereabouts
@@ -188,7 +189,7 @@ class Compare(Endpoint):
 
 
 def comparison_answer(
-    found: compare.Comparison, page: scrape.Page | None, *, as_of: datetime, doubt: str
+    found: comparison.Comparison, page: scrape.Page | None, *, as_of: datetime, doubt: str
 ) -> dict[str, Any]:
     """The shape of a comparison."""
     return {
@@ -238,7 +239,7 @@ def _amount(amount: Amount) -> dict[str, int]:
     return {"slots": amount.slots, "memory_mib": amount.memory_mib, "cores": amount.cores}
 
 
-def _shares(shares: Iterable[compare.Share]) -> list[dict[str, Any]]:
+def _shares(shares: Iterable[comparison.Share]) -> list[dict[str, Any]]:
     return [
         {
             "uid": share.uid,
@@ -256,7 +257,7 @@ def _shares(shares: Iterable[compare.Share]) -> list[dict[str, Any]]:
     ]
 
 
-def _card(card: compare.Card) -> dict[str, Any]:
+def _card(card: comparison.Card) -> dict[str, Any]:
     return {
         "node": card.node,
         "uuid": card.uuid,

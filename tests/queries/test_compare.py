@@ -9,6 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
+from hamiacct.accounting import comparison
 from hamiacct.accounting.amounts import Amount
 from hamiacct.accounting.hami import Formula
 from hamiacct.accounting.words import Whereabouts
@@ -49,11 +50,11 @@ def _cluster(send: Send) -> None:
     )
 
 
-def names(shares: tuple[compare.Share, ...]) -> list[str]:
+def names(shares: tuple[comparison.Share, ...]) -> list[str]:
     return [f"{share.namespace}/{share.name}" for share in shares]
 
 
-def numbers(share: compare.Share) -> tuple[int, int]:
+def numbers(share: comparison.Share) -> tuple[int, int]:
     return share.hami.memory_mib, share.right.memory_mib
 
 
@@ -240,7 +241,7 @@ def test_what_hami_holds_for_pods_that_are_gone(send: Send, _cluster: None) -> N
         ("done", "GPU-b", 700, Whereabouts.ENDED),
         ("never", "GPU-a", 500, Whereabouts.UNKNOWN),
     ]
-    assert found.for_nobody == compare.Sum(3, Amount(memory_mib=5296))
+    assert found.for_nobody == comparison.Sum(3, Amount(memory_mib=5296))
 
 
 def test_a_namespace_that_hami_alone_holds_something_for(_cluster: None) -> None:

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from api import scrape
 from api.compare import comparison_answer
+from hamiacct.accounting import comparison
 from hamiacct.accounting.amounts import Amount
 from hamiacct.accounting.hami import Formula
 from hamiacct.queries import compare, inbox
@@ -110,7 +111,7 @@ def _metrics(source: str) -> scrape.Page | None:
 
 
 def _page(
-    found: compare.Comparison, page: scrape.Page | None, as_of: datetime, doubt: str, *, everything: bool
+    found: comparison.Comparison, page: scrape.Page | None, as_of: datetime, doubt: str, *, everything: bool
 ) -> str:
     """The sentence that sums it up, then the worst first; nothing is cut off."""
     console = Console(width=None if sys.stdout.isatty() else WIDTH_OF_A_PIPE, highlight=False)
@@ -133,7 +134,7 @@ def _page(
 
 
 def _opening(
-    found: compare.Comparison, page: scrape.Page | None, as_of: datetime, doubt: str
+    found: comparison.Comparison, page: scrape.Page | None, as_of: datetime, doubt: str
 ) -> Iterator[tuple[str, str]]:
     compared = f"{_many(found.compared_cards, 'card')} and {_many(found.compared_pods, 'pod')} compared"
     yield f"HAMi {found.formula} beside the books, {as_of:%Y-%m-%d %H:%M:%S} UTC: {compared}.", "bold"
@@ -152,7 +153,7 @@ def _opening(
     yield _sentence(found), "green" if found.is_nothing and not doubt else "bold red"
 
 
-def _sentence(found: compare.Comparison) -> str:
+def _sentence(found: comparison.Comparison) -> str:
     """What an operator wants to know first."""
     if found.is_nothing:
         return "Nothing differs."
@@ -160,7 +161,7 @@ def _sentence(found: compare.Comparison) -> str:
     if cards := found.excess.count:
         parts.append(f"{_many(cards, 'card')} {_verb(cards, 'holds', 'hold')} more than {_its(cards)} total")
     if found.short_of_room:
-        short = compare.sum_short(found.short_of_room)
+        short = comparison.sum_short(found.short_of_room)
         verb = _verb(short.count, "is", "are")
         parts.append(f"{_many(short.count, 'pod')} {verb} counted {_sizes(short.amount)} short")
     if pods := found.over.count:
@@ -172,7 +173,7 @@ def _sentence(found: compare.Comparison) -> str:
             f"HAMi holds {size} for {_many(pods, 'pod')} that {_verb(pods, 'holds', 'hold')} nothing there"
         )
     if found.short_of_slots_alone:
-        pods = compare.sum_short(found.short_of_slots_alone).count
+        pods = comparison.sum_short(found.short_of_slots_alone).count
         parts.append(f"{_many(pods, 'pod')} {_verb(pods, 'is', 'are')} counted short of slots alone")
     return "; ".join(parts or ["sums differ, no pod does"]) + "."
 
@@ -207,7 +208,7 @@ def _memory(mib: int) -> str:
     return f"{mib} MiB" if mib < 1024 else f"{mib / 1024:.1f} GiB".replace(".0 GiB", " GiB")
 
 
-def _tables(found: compare.Comparison, said: bool, *, everything: bool) -> Iterator[Table]:
+def _tables(found: comparison.Comparison, said: bool, *, everything: bool) -> Iterator[Table]:
     """The sections that have something to show, in the order in which they matter."""
     if found.over_total:
         yield _over_total(found.over_total, said)
@@ -258,7 +259,7 @@ def _pair(hami: int, right: int) -> str:
 
 
 def _shares(
-    title: str, what: str, shares: Sequence[compare.Share], amounts: Sequence[Amount], said: bool
+    title: str, what: str, shares: Sequence[comparison.Share], amounts: Sequence[Amount], said: bool
 ) -> Table:
     table = _table(title, ("pod", "node", "card"), _headings(said), [what])
     for share, amount in zip(shares, amounts, strict=True):
@@ -267,7 +268,7 @@ def _shares(
     return table
 
 
-def _over_total(cards: Iterable[compare.Card], said: bool) -> Table:
+def _over_total(cards: Iterable[comparison.Card], said: bool) -> Table:
     title = "Cards that hold more than they have"
     table = _table(title, ("node", "card", "pods on it"), [*_headings(said), "has\nMiB"], ["over by"])
     for card in cards:
@@ -277,7 +278,7 @@ def _over_total(cards: Iterable[compare.Card], said: bool) -> Table:
     return table
 
 
-def _cards(cards: Iterable[compare.Card], said: bool) -> Table:
+def _cards(cards: Iterable[comparison.Card], said: bool) -> Table:
     table = _table("By card", ("node", "card", "pods that differ"), [*_headings(said), "has\nMiB"])
     for card in cards:
         has = str(card.total.memory_mib) if card.registered else "unknown"
@@ -286,7 +287,7 @@ def _cards(cards: Iterable[compare.Card], said: bool) -> Table:
     return table
 
 
-def _namespaces(namespaces: Iterable[compare.Namespace], said: bool) -> Table:
+def _namespaces(namespaces: Iterable[comparison.Namespace], said: bool) -> Table:
     table = _table(
         "By namespace, as quotas count", ("namespace", "vendor", "pods that differ"), _headings(said)
     )
@@ -296,7 +297,7 @@ def _namespaces(namespaces: Iterable[compare.Namespace], said: bool) -> Table:
     return table
 
 
-def _gone(gone: Iterable[compare.Gone]) -> Table:
+def _gone(gone: Iterable[comparison.Gone]) -> Table:
     table = _table(
         "What HAMi holds for pods that hold nothing there", ("pod", "it is", "node", "card"), ["MiB"]
     )
@@ -305,10 +306,10 @@ def _gone(gone: Iterable[compare.Gone]) -> Table:
     return table
 
 
-def _name(pod: compare.Share | compare.Holder | compare.Gone) -> str:
+def _name(pod: comparison.Share | comparison.Holder | comparison.Gone) -> str:
     return f"{pod.namespace}/{pod.name}"
 
 
-def _names(pods: Iterable[compare.Share | compare.Holder]) -> str:
+def _names(pods: Iterable[comparison.Share | comparison.Holder]) -> str:
     """Pods, each once."""
     return ", ".join(sorted({_name(pod) for pod in pods}))
