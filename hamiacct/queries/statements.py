@@ -1,20 +1,29 @@
 """Statements that the hot questions ask: planned once per connection, read as tuples.
 
-The object-relational mapper takes longer to write such a statement anew than PostgreSQL to answer it.
+The object-relational mapper takes longer to write such a statement anew than PostgreSQL to answer it, and
+the cursors between here and the server take longer than both. So a statement whose parameters are plain is
+handed to the server as it is; any other goes by a cursor, which says and does the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import psycopg
 from django.db import InterfaceError, OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 
 _prepared: WeakKeyDictionary[object, set[str]] = WeakKeyDictionary()
 """What each connection to the server has prepared already."""
+
+Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,7 @@ class Statement:
     types: str
     sql: str
 
-    def rows(self, *parameters: Any) -> list[tuple[Any, ...]]:
+    def rows(self, *parameters: Any) -> list[Row]:
         """The rows of the answer.
 
         Django asks a connection for a sign of life before its first use in a request; here the statement
@@ -42,23 +51,90 @@ class Statement:
             connection.close()
             return self._asked(parameters)
 
-    def row(self, *parameters: Any) -> tuple[Any, ...]:
+    def row(self, *parameters: Any) -> Row:
         """The only row."""
         (row,) = self.rows(*parameters)
         return row
 
-    def _asked(self, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def _asked(self, parameters: Sequence[Any]) -> list[Row]:
+        connection.ensure_connection()
+        known = _prepared.setdefault(connection.connection, set())
+        texts = _texts_of(parameters)
+        if self.name not in known or texts is None or not _is_plain(connection):
+            return self._by_cursor(parameters, known)
+        with connection.wrap_database_errors:
+            return _answered(connection.connection, self.name, texts)
+
+    def _by_cursor(self, parameters: Sequence[Any], known: set[str]) -> list[Row]:
         with connection.cursor() as cursor:
-            known = _prepared.setdefault(connection.connection, set())
             if self.name not in known:
                 types = f"({self.types})" if self.types else ""
                 cursor.execute(f"PREPARE {self.name} {types} AS {self.sql}")
                 known.add(self.name)
             places = f"({', '.join(['%s'] * len(parameters))})" if parameters else ""
             cursor.execute(f"EXECUTE {self.name} {places}", parameters)
-            rows: list[tuple[Any, ...]] = cursor.fetchall()
+            rows: list[Row] = cursor.fetchall()
         return rows
 
 
 def _is_alive(asked: BaseDatabaseWrapper) -> bool:
     return asked.connection is not None and asked.is_usable()
+
+
+# --- without a cursor --------------------------------------------------------------------------------
+
+
+def _is_plain(asked: BaseDatabaseWrapper) -> bool:
+    """Whether nobody listens between here and the server, and no transaction has to be begun or given up."""
+    if asked.queries_logged or asked.execute_wrappers or asked.needs_rollback:
+        return False
+    server = asked.connection
+    return bool(server.autocommit or server.pgconn.transaction_status == TransactionStatus.INTRANS)
+
+
+def _answered(server: Any, name: str, texts: Sequence[bytes | None]) -> list[Row]:
+    """The rows that a prepared statement answers; values are read as a cursor would read them."""
+    result = server.pgconn.exec_prepared(name.encode(), texts)
+    if server.pgconn.status != ConnStatus.OK:
+        raise psycopg.OperationalError(f"the connection is lost: {result.get_error_message()}")
+    if result.status != ExecStatus.TUPLES_OK:
+        raise error_from_result(result)
+    reader = Transformer(server)
+    reader.set_pgresult(result)
+    return reader.load_rows(0, result.ntuples, tuple)
+
+
+def _texts_of(parameters: Sequence[Any]) -> list[bytes | None] | None:
+    """The parameters as PostgreSQL reads them; None where one of them is not of the plain kinds."""
+    texts: list[bytes | None] = []
+    for parameter in parameters:
+        text = _text_of(parameter)
+        if text is None and parameter is not None:
+            return None
+        texts.append(text)
+    return texts
+
+
+def _text_of(parameter: Any) -> bytes | None:
+    """One parameter; None for NULL, and for what only a cursor can write or refuse."""
+    kind = type(parameter)
+    if kind is str:
+        # A text of the server's ends at a NUL.
+        return None if "\0" in parameter or not parameter.isascii() else parameter.encode()
+    if kind is int:
+        return b"%d" % parameter
+    if kind is datetime:
+        return None if parameter.tzinfo is None else parameter.isoformat().encode()
+    if kind is list:
+        return _array_of(parameter)
+    return None
+
+
+def _array_of(items: Sequence[Any]) -> bytes | None:
+    """A list of texts or of numbers in the form of an array."""
+    if all(type(item) is int for item in items):
+        return b"{%s}" % b",".join(b"%d" % item for item in items)
+    if all(type(item) is str and item.isascii() and "\0" not in item for item in items):
+        quoted = [item.replace("\\", "\\\\").replace('"', '\\"') for item in items]
+        return ('{"' + '","'.join(quoted) + '"}').encode()
+    return None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from hamiacct import models
 from hamiacct.accounting.words import Role
+from hamiacct.queries.statements import Statement
 
 LAST_USE_RESOLUTION = timedelta(minutes=1)
 
@@ -43,24 +45,30 @@ def digest_of(plain: bytes) -> str:
     return hashlib.sha256(plain).hexdigest()
 
 
+# Asked by every request that brings a token.
+_FIND = Statement(
+    "hamiacct_token",
+    "text",
+    """
+    SELECT id, name, role, created_at, expires_at, revoked_at, last_used_at
+    FROM hamiacct_apitoken WHERE digest = $1
+    """,
+)
+
+
 def find(plain: bytes) -> Token | None:
     """The token with this text, also when it was revoked or has expired."""
-    row = models.ApiToken.objects.filter(digest=digest_of(plain)).first()
-    return _token(row) if row else None
+    rows = _FIND.rows(digest_of(plain))
+    return _token(*rows[0]) if rows else None
 
 
 def all_by_name() -> tuple[Token, ...]:
     """Every token ever made, by name."""
-    return tuple(_token(row) for row in models.ApiToken.objects.order_by("name"))
-
-
-def _token(row: models.ApiToken) -> Token:
-    return Token(
-        row.id,
-        row.name,
-        Role(row.role),
-        row.created_at,
-        row.expires_at,
-        row.revoked_at,
-        row.last_used_at,
+    rows = models.ApiToken.objects.order_by("name").values_list(
+        "id", "name", "role", "created_at", "expires_at", "revoked_at", "last_used_at"
     )
+    return tuple(_token(*row) for row in rows)
+
+
+def _token(number: int, name: str, role: str, *times: Any) -> Token:
+    return Token(number, name, Role(role), *times)

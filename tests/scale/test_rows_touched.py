@@ -9,6 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from hamiacct.accounting.words import Role
 from hamiacct.queries import fleet, moments
 from hamiacct.queries.statements import Statement
 from tests import watch
@@ -122,3 +123,14 @@ def test_news_of_nodes_are_two_statements_more(known: APIClient) -> None:
     with CaptureQueriesContext(connection) as taken:
         assert known.post(path, body).status_code == 200
     assert len(taken) == 3, [one["sql"][:80] for one in taken]
+
+
+def test_who_asks_with_a_token_costs_one_statement_more(
+    known: APIClient, api_as: Callable[[Role], APIClient]
+) -> None:
+    caller = api_as(Role.SCHEDULER)
+    path, body = QUESTIONS["best nodes"]
+    assert caller.post(path, body).status_code == 200  # and its use is noted, once a minute
+    with CaptureQueriesContext(connection) as taken:
+        assert caller.post(path, body).status_code == 200
+    assert len(taken) == 2, [one["sql"][:80] for one in taken]
