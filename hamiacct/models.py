@@ -205,10 +205,14 @@ class Pod(models.Model):
     labels = models.JSONField(default=dict)
     annotations = models.JSONField(default=dict)
     changed_at = models.DateTimeField()
-    look_again_at = models.DateTimeField(null=True, blank=True, db_index=True)
+    look_again_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        # Each of them is written with every pod that comes or goes.
         indexes = [
+            models.Index(
+                fields=["look_again_at"], name="pod_by_next_look", condition=Q(look_again_at__isnull=False)
+            ),
             models.Index(fields=["namespace", "name"], name="pod_by_name"),
             models.Index(fields=["state", "uid"], name="pod_by_state"),
             models.Index(fields=["node", "uid"], name="pod_by_node"),
@@ -223,7 +227,8 @@ class Pod(models.Model):
 class UsageEntry(models.Model):
     """What one pod holds of one device. `quota_cores` is `cores` in the unit quotas are judged in."""
 
-    pod = models.ForeignKey(Pod, on_delete=models.PROTECT, related_name="entries")
+    # Found by the constraint's own index, which begins with it.
+    pod = models.ForeignKey(Pod, on_delete=models.PROTECT, related_name="entries", db_index=False)
     device = models.ForeignKey(Device, on_delete=models.PROTECT, related_name="entries")
     vendor = models.CharField(max_length=63)
     slots = models.BigIntegerField()
@@ -409,14 +414,22 @@ class Event(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["attempts", "id"], name="event_waiting", condition=Q(state="waiting")),
+            # Its condition says more than that of the next, so that only who asks by `attempts` is led to it:
+            # by name it would be read from end to end, once for each name.
+            models.Index(
+                fields=["attempts", "id"],
+                name="event_waiting",
+                condition=Q(state="waiting", attempts__gte=0),
+            ),
             models.Index(
                 fields=["kind", "namespace", "name"],
                 name="event_waiting_by_name",
                 condition=Q(state="waiting"),
             ),
             models.Index(fields=["id"], name="event_refused", condition=Q(state="refused")),
-            models.Index(fields=["settled_at"], name="event_by_settling"),
+            models.Index(
+                fields=["settled_at"], name="event_by_settling", condition=Q(settled_at__isnull=False)
+            ),
         ]
 
     def __str__(self) -> str:

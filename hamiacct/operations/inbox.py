@@ -94,15 +94,15 @@ def receive(events: Sequence[object], *, at: datetime) -> Receipt:
     return Receipt(len(stored), ignored, tuple(rejected), tuple(zip(indexes, ids, strict=True)))
 
 
-# Ids are drawn in the order of the call.
+# Ids are drawn in the order of the call. A text of JSON is taken apart anew for every column; `jsonb` is not.
 _STORE = Statement(
     "hamiacct_inbox_store",
-    "timestamptz, json",
+    "timestamptz, jsonb",
     """
 INSERT INTO hamiacct_event (received_at, kind, type, namespace, name, uid, resource_version, history, body,
     state, replayed, attempts, detail)
 SELECT $1, kind, type, namespace, name, uid, resource_version, history, body, 'waiting', false, 0, ''
-FROM json_populate_recordset(NULL::hamiacct_event, $2)
+FROM jsonb_populate_recordset(NULL::hamiacct_event, $2)
 RETURNING id
 """,
 )
@@ -129,7 +129,7 @@ def drain(*, at: datetime) -> int:
 
 def is_much() -> bool:
     """Whether more waits than one batch takes, so that another drain would find something to do."""
-    return _waiting().order_by("attempts", "id")[BATCH_EVENTS:].exists()
+    return _by_age()[BATCH_EVENTS:].exists()
 
 
 def settle(event_ids: Sequence[int], *, at: datetime) -> bool:
@@ -151,9 +151,14 @@ def _waiting() -> QuerySet[models.Event]:
     return models.Event.objects.filter(state=EventState.WAITING)
 
 
+def _by_age() -> QuerySet[models.Event]:
+    """Those that wait longest first, those that failed before last; the index of it is led to by `attempts`."""
+    return _waiting().filter(attempts__gte=0).order_by("attempts", "id")
+
+
 def _waiting_names() -> list[_Name]:
-    """The names of the events that wait longest, those that failed before last."""
-    oldest = _waiting().order_by("attempts", "id").values_list("kind", "namespace", "name")[:LOOK_AT_EVENTS]
+    """The names of the events that wait longest."""
+    oldest = _by_age().values_list("kind", "namespace", "name")[:LOOK_AT_EVENTS]
     return [_Name(*name) for name in dict.fromkeys(oldest)]
 
 
@@ -196,6 +201,7 @@ def _drain_batch(kind: Kind, names: Sequence[_Name], failed: set[_Name], *, at: 
 
 def _drain_locked(kind: Kind, names: Sequence[_Name], *, at: datetime, wait: bool) -> int:
     """Applies and settles what waits for those of the names whose locks are to be had."""
+    bulk.plan_anew()
     locks.share_stream(kind)
     work = _WORK[kind]
     by_key: dict[str, list[_Name]] = {}
@@ -246,14 +252,15 @@ class _Waiting(NamedTuple):
     seen: Seen
 
 
+# Name by name, by the index: where much waits, all of it would be read for each batch otherwise.
 _WAITING = Statement(
     "hamiacct_inbox_waiting",
-    "text, json",
+    "text, jsonb",
     """
-SELECT id, received_at, type, uid, namespace, name, resource_version, history, body::text, replayed
-FROM hamiacct_event
-WHERE state = 'waiting' AND kind = $1
-    AND (namespace, name) IN (SELECT key->>0, key->>1 FROM json_array_elements($2) AS key)
+SELECT event.* FROM jsonb_array_elements($2) AS key, LATERAL (
+    SELECT id, received_at, type, uid, namespace, name, resource_version, history, body::text, replayed
+    FROM hamiacct_event
+    WHERE state = 'waiting' AND kind = $1 AND namespace = key->>0 AND name = key->>1 OFFSET 0) AS event
 ORDER BY namespace, name, resource_version, id
 """,
 )
@@ -263,7 +270,7 @@ def _events_of(kind: Kind, names: Sequence[_Name]) -> list[_Waiting]:
     """All that waits for these names, per name by version, then by arrival."""
     if not names:
         return []
-    keys = [(name.namespace, name.name) for name in names]
+    keys = list({(name.namespace, name.name) for name in names})
     return [
         _Waiting(
             event_id,
@@ -287,11 +294,11 @@ def _events_of(kind: Kind, names: Sequence[_Name]) -> list[_Waiting]:
 
 _SETTLE = Statement(
     "hamiacct_inbox_settle",
-    "timestamptz, json",
+    "timestamptz, jsonb",
     """
 UPDATE hamiacct_event AS event
 SET state = verdict.state, rule = verdict.rule, detail = verdict.detail, settled_at = $1
-FROM json_to_recordset($2) AS verdict(id bigint, state text, rule text, detail text)
+FROM jsonb_to_recordset($2) AS verdict(id bigint, state text, rule text, detail text)
 WHERE event.id = verdict.id RETURNING 1
 """,
 )

@@ -124,10 +124,10 @@ ORDER BY uid FOR NO KEY UPDATE
 )
 _STORE = Statement(
     "hamiacct_pods_store",
-    "json",
+    "jsonb",
     f"""
 INSERT INTO hamiacct_pod ({", ".join(ALL_FIELDS)})
-SELECT {", ".join(ALL_FIELDS)} FROM json_populate_recordset(NULL::hamiacct_pod, $1)
+SELECT {", ".join(ALL_FIELDS)} FROM jsonb_populate_recordset(NULL::hamiacct_pod, $1)
 ON CONFLICT (uid) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in ALL_FIELDS[1:])}
 RETURNING 1
 """,  # noqa: S608  # the columns are ours

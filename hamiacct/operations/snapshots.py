@@ -25,7 +25,7 @@ from hamiacct.accounting.errors import Malformed, OlderThanApplied, Overtaken, S
 from hamiacct.accounting.words import EventType, Kind, Outcome
 from hamiacct.kube import manifests
 from hamiacct.kube.manifests import Envelope, ListBody
-from hamiacct.operations import kinds, locks, streams, watching
+from hamiacct.operations import bulk, kinds, locks, streams, watching
 from hamiacct.operations.inbox import Rejected
 from hamiacct.operations.kinds import Known
 from hamiacct.operations.streams import Seen, Stream
@@ -316,6 +316,7 @@ def _apply_items(listing: Listing, items: Sequence[_Item], *, at: datetime) -> _
         return done
     books = kinds.BOOKS[listing.kind]
     with transaction.atomic():
+        bulk.plan_anew()
         locks.share_stream(listing.kind)
         stream = _stream_of(listing)
         alive = {one.id for one in books.among([item.id for item in items]) if one.is_alive}
@@ -369,6 +370,7 @@ def _sweep(
             streams.mark_listed(listing.kind, listing.namespace, listing.version, at=at)
     for page in _pages([one.id for one in absent]):
         with transaction.atomic():
+            bulk.plan_anew()
             locks.share_stream(listing.kind)
             ended = books.end(page, listing.version, _stream_of(listing), at)
         listing.counts["ended"] += ended

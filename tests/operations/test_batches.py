@@ -113,3 +113,18 @@ def test_what_a_batch_reads_does_not_depend_on_what_was_settled_before() -> None
     many = read()
     for before, after in zip(few, many, strict=True):
         assert after <= 2 * before, (few, many)
+
+
+def test_a_batch_reads_its_own_events_however_many_wait_and_whatever_was_known_of_them() -> None:
+    def read() -> float:
+        return touched(
+            inbox._WAITING, "Pod", bulk.text([(f"team-{number % 5}", f"p{number}") for number in range(50)])
+        )
+
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE hamiacct_event")
+    bulk.plan_anew()
+    inbox.receive([watch.event(one) for one in pods(50, first=0, version=10_000)], at=NOW)
+    few = read()
+    inbox.receive([watch.event(one) for one in pods(3_000, first=1_000, version=10_000)], at=NOW)
+    assert read() <= 2 * few
