@@ -142,7 +142,6 @@ def held(args: ExtenderArgs, question: fits.Question) -> wire.FilterResult:
             ttl_seconds=settings.HAMIACCT.reservation_ttl_seconds,
             verdicts=True,
             at=now,
-            seen=asking.look(question, at=now),
         )
     except (NoRoom, QuotaExceeded) as refusal:
         checks = [check_shape(check) for check in checks_of(question, refusal)]
@@ -162,7 +161,6 @@ def _no_node(failed: Mapping[str, str], asked_nodes: int) -> Iterator[Happening]
 
 def _one_node(found: reservations.Held, asked_nodes: int) -> Iterator[Happening]:
     """What a pod is told that is held a place: where, and the scores of the best that would take it."""
-    assert found.proposed is not None, "a node was chosen from among others"
     scores = [(one.node, one.score) for one in found.proposed.candidates]
     refused = len(found.proposed.failed)
     text = reasons.success_text(found.placement.node, scores, asked_nodes, refused_nodes=refused)

@@ -148,11 +148,10 @@ def _held(question: fits.Question, asked: Mapping[str, Any]) -> reservations.Hel
         raise Malformed("an allocation is on a node: say which", "/node")
     groups = groups_of(allocation or ())
     ttl_seconds = asked.get("ttl_seconds") or settings.HAMIACCT.reservation_ttl_seconds
-    seen = asking.look(question, at=now)
     if node and allocation is not None:
         return reservations.claim(question, node, groups, ttl_seconds=ttl_seconds, at=now)
     nodes = [node] if node else asked.get("nodes")
-    return reservations.reserve(question, nodes=nodes, ttl_seconds=ttl_seconds, at=now, seen=seen)
+    return reservations.reserve(question, nodes=nodes, ttl_seconds=ttl_seconds, at=now)
 
 
 def _shape(pod: pods.Pod, held: reservations.Held) -> dict[str, Any]:
@@ -160,7 +159,7 @@ def _shape(pod: pods.Pod, held: reservations.Held) -> dict[str, Any]:
     found = holds.Reservation(
         row.pod_uid,
         row.node,
-        ReservationState(row.state),
+        row.state,
         row.expires_at,
         row.score,
         pod.containers,

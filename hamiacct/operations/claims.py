@@ -1,132 +1,294 @@
-"""What a claim reads under its locks, and the rows it writes: a few prepared statements, whatever is stored.
+"""What claims and releases read under their locks, and the rows they write: a few statements for any number.
 
 A statement sees what was committed when it began, so what a lock keeps still is read by the statement after
-the one that took the lock.
+the one that took the lock. What several of one transaction take and give back is followed in memory, on the
+`Ground` that they share: so each is judged as if it had come after those before it had been committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
+from django.conf import settings
+from django.db import connection
 
-from hamiacct import models, rows
-from hamiacct.accounting.offers import FitNode
-from hamiacct.accounting.pods import Pod
-from hamiacct.accounting.words import ChargedAs, Kind, PodState, ReservationState, Rule
+from hamiacct import config, models, rows
+from hamiacct.accounting.amounts import Amount, Usage
+from hamiacct.accounting.holdings import Held
+from hamiacct.accounting.lifecycle import Decision
+from hamiacct.accounting.offers import FitDevice, FitNode
+from hamiacct.accounting.pods import DeviceKey, Pod, QuotaFacts
+from hamiacct.accounting.quota import selects
+from hamiacct.accounting.words import ChargedAs, Kind, PodState, ReservationState, Rule, SubjectKind
 from hamiacct.operations import locks
 from hamiacct.operations.findings import UsedDevice
-from hamiacct.operations.ledger import Locked, Place, Quota
-from hamiacct.queries import fleet, moments
+from hamiacct.operations.ledger import Entry, Locked, Place, Quota
+from hamiacct.queries import fits, fleet, moments
 from hamiacct.queries.moments import Moment, Own
 from hamiacct.queries.statements import Statement
 from hamiacct.rows import DeviceRow
 
-# --- the pod ---------------------------------------------------------------------------------------
+# --- the pods --------------------------------------------------------------------------------------
+
+_NAMES = Statement(
+    "hamiacct_claim_names",
+    "text[]",
+    "SELECT pod_uid, namespace, name FROM hamiacct_reservation WHERE pod_uid = ANY($1)",
+)
 
 
-class Row(NamedTuple):
-    """What the books know of the pod that asks."""
+def names_of(uids: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The namespaces and names of pods that once had a hold; they are the same for ever."""
+    return {uid: (namespace, name) for uid, namespace, name in _NAMES.rows(list(uids))} if uids else {}
 
-    namespace: str
-    name: str
+
+class Hold(NamedTuple):
+    """The last hold of a pod."""
+
     node: str
-    state: str
-    ended_by: str
-    resource_version: int
-    containers: list[dict[str, Any]]
+    state: ReservationState
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A pod under the lock of its name; `row` and `hold_state` are None where there is none.
+    """A pod under the lock of its name; `row` and `hold` are None where there is none.
 
-    `history` is the pods' history of versions, `own` what the pod is charged now.
+    `own` is what the pod is charged now, `entries` the same as it is stored. `has_findings` says that
+    something about it is odd.
+    """
+
+    row: models.Pod | None = None
+    hold: Hold | None = None
+    own: Own = moments.NOTHING_OWN
+    entries: Mapping[DeviceKey, Entry] = field(default_factory=dict)
+    has_findings: bool = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a hold stands."""
+        return self.hold is not None and self.hold.state.stands
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """The pods asked about, and how far the books can be relied on.
+
+    `history` is the pods' history of versions. `seen` has neither quotas nor a pod of its own.
     """
 
     history: int
-    row: Row | None
-    hold_state: ReservationState | None
-    own: Own
+    pods: Mapping[str, Known]
+    seen: Moment
 
 
+# In the order in which a model is made of a row.
+_FIELDS = [field.attname for field in models.Pod._meta.concrete_fields]
+
+# Whoever changes a pod holds the lock of its name; its rows are locked for those who only look at the clock.
 _KNOWN = Statement(
-    "hamiacct_claim_known",
-    "text, text",
-    """
+    "hamiacct_claims_known",
+    "text[], text, text, timestamptz",
+    f"""
 WITH pod AS MATERIALIZED (
-    SELECT * FROM hamiacct_pod WHERE uid = $1 FOR NO KEY UPDATE
+    SELECT * FROM hamiacct_pod WHERE uid = ANY($1) ORDER BY uid FOR NO KEY UPDATE
 ), hold AS MATERIALIZED (
-    SELECT state FROM hamiacct_reservation WHERE pod_uid = $1 FOR NO KEY UPDATE
+    SELECT pod_uid, node, state FROM hamiacct_reservation WHERE pod_uid = ANY($1)
+    ORDER BY pod_uid FOR NO KEY UPDATE
 )
 SELECT
-    (SELECT history FROM hamiacct_feed WHERE kind = $2),
-    (SELECT json_build_array(namespace, name, node, state, ended_by, resource_version, containers)::text
-        FROM pod),
-    (SELECT state FROM hold),
-    (SELECT json_build_array(
-            priority_class, active_deadline_seconds, best_effort, cross_namespace_affinity,
-            (SELECT json_agg(json_build_array(
-                    device.node, device.uuid, entry.vendor,
-                    entry.slots, entry.memory_mib, entry.cores, entry.core_set, entry.quota_cores))
-                FROM hamiacct_usageentry AS entry
-                    JOIN hamiacct_device AS device ON device.id = entry.device_id
-                WHERE entry.pod_id = $1)
-        )::text FROM pod)
-""",
+    (SELECT json_agg(json_build_array({", ".join(_FIELDS)}))::text FROM pod),
+    (SELECT json_agg(json_build_array(pod_uid, node, state))::text FROM hold),
+    (SELECT json_agg(json_build_array(entry.pod_id, device.node, device.uuid, entry.vendor,
+            entry.slots, entry.memory_mib, entry.cores, entry.core_set, entry.quota_cores))::text
+        FROM hamiacct_usageentry AS entry JOIN hamiacct_device AS device ON device.id = entry.device_id
+        WHERE entry.pod_id = ANY($1)),
+    (SELECT json_agg(DISTINCT subject)::text FROM hamiacct_finding
+        WHERE subject_kind = $3 AND subject = ANY($1)),
+    feed.history,
+    {moments.RELIABILITY.format(at="$4")}
+FROM hamiacct_feed AS feed WHERE feed.kind = $2
+""",  # noqa: S608  # the columns are ours
 )
 
 
-def known(pod_uid: str) -> Known:
-    """The pod as the books have it, locked. The caller holds the lock of its name, so it changes no more."""
-    history, row, hold_state, own = _KNOWN.row(pod_uid, Kind.POD.value)
-    return Known(
-        history,
-        Row(*orjson.loads(row)) if row else None,
-        ReservationState(hold_state) if hold_state else None,
-        moments.own_of(orjson.loads(own)) if own else moments.NOTHING_OWN,
+def read(uids: Sequence[str], *, at: datetime) -> Books:
+    """The pods as the books have them, locked. The caller holds the locks of their names."""
+    pods, holds, entries, odd, history, *state = _KNOWN.row(
+        list(uids), Kind.POD.value, SubjectKind.POD.value, at
     )
+    row_of = {
+        values[0]: models.Pod.from_db(connection.alias, _FIELDS, values)
+        for values in orjson.loads(pods or "[]")
+    }
+    hold_of = {uid: Hold(node, ReservationState(stands)) for uid, node, stands in orjson.loads(holds or "[]")}
+    entries_of: dict[str, dict[DeviceKey, Entry]] = defaultdict(dict)
+    for uid, node, uuid, vendor, *sizes, quota_cores in orjson.loads(entries or "[]"):
+        entries_of[uid][DeviceKey(node, uuid, vendor)] = Entry(Amount(*sizes), quota_cores)
+    odd_uids = frozenset(orjson.loads(odd or "[]"))
+    known = {}
+    for uid in uids:
+        row, mine = row_of.get(uid), entries_of.get(uid, {})
+        own = _own_of(row, mine) if row is not None else moments.NOTHING_OWN
+        known[uid] = Known(row, hold_of.get(uid), own, mine, uid in odd_uids)
+    is_complete, waiting_since, has_due_holds, has_devices = state
+    is_complete = settings.HAMIACCT.trust_events or bool(is_complete)
+    seen = Moment(at, is_complete, waiting_since, has_due_holds, has_devices, (), moments.NOTHING_OWN)
+    return Books(history, known, seen)
+
+
+def _own_of(row: models.Pod, entries: Mapping[DeviceKey, Entry]) -> Own:
+    held = {key: entry.amount for key, entry in entries.items()}
+    return Own(rows.quota_facts_of(row), Usage(held), _in_quotas(entries.items()))
+
+
+def _in_quotas(entries: Iterable[tuple[DeviceKey, Entry]]) -> Usage[str]:
+    """What quotas see of entries, by vendor."""
+    found: dict[str, Amount] = {}
+    for key, entry in entries:
+        counted = Amount(0, entry.amount.memory_mib, entry.quota_cores)
+        found[key.vendor] = found[key.vendor].plus(counted) if key.vendor in found else counted
+    return Usage(found)
 
 
 # --- what is chosen from -----------------------------------------------------------------------------
 
+_CHOICE = Statement(
+    "hamiacct_claims_choice",
+    f"text[], {fleet.TAIL_TYPES}",
+    f"""
+SELECT
+    (SELECT json_agg(json_build_array(quota.namespace, quota.name, quota.limits, quota.requirements,
+            (SELECT json_object_agg(vendor, json_build_array(memory_mib, cores))
+                FROM hamiacct_quotausage WHERE quota_id = quota.id)) ORDER BY quota.name)::text
+        FROM hamiacct_resourcequota AS quota WHERE quota.namespace = ANY($1) AND NOT quota.deleted),
+    {fleet.tail_columns(2)}
+FROM hamiacct_ledgerhead AS head
+""",  # noqa: S608  # the columns are ours
+)
 
-# The rows first, then the namespace: the columns of an answer are computed from left to right.
+
+def choice(namespaces: Iterable[str]) -> tuple[fleet.Offer, Ground]:
+    """The whole fleet and the namespaces' quotas as they are now: what candidates are chosen from."""
+    since = fleet.followed()
+    quotas, *tail = _CHOICE.row(sorted(set(namespaces)), *since, fleet.vendors_of_sets())
+    offer = fleet.current(fleet.Tail.of(since, tail))
+    return offer, Ground(offer.node, _by_namespace(orjson.loads(quotas or "[]")))
+
+
+def _by_namespace(quotas: Iterable[Sequence[Any]]) -> dict[str, list[moments.Quota]]:
+    found: dict[str, list[moments.Quota]] = defaultdict(list)
+    for namespace, *quota in quotas:
+        found[namespace].append(moments.quota_of(quota))
+    return found
+
+
+@dataclass(slots=True)
+class Ground:
+    """Nodes and quotas as those leave them who were here before: what the next one is judged on.
+
+    `changed` are the nodes on which something was taken or given back.
+    """
+
+    node_of: Callable[[str], FitNode | None]
+    quotas: dict[str, list[moments.Quota]]
+    changed: dict[str, FitNode] = field(default_factory=dict)
+
+    def node(self, name: str) -> FitNode | None:
+        """A node as it is by now; None where there is none."""
+        return self.changed.get(name) or self.node_of(name)
+
+    def moment(self, seen: Moment, namespace: str, own: Own, tail: fleet.Tail | None = None) -> Moment:
+        """The state of the books for one pod's question."""
+        return replace(seen, quotas=tuple(self.quotas.get(namespace, ())), own=own, tail=tail)
+
+    def move(self, namespace: str, own: Own, held: Held, facts: QuotaFacts) -> None:
+        """A pod that was charged `own` is charged `held` from now on, and quotas see these facts of it."""
+        entries: dict[DeviceKey, Entry] = {}
+        for name in {key.node for key in (*own.held, *held)}:
+            node = self.node(name)
+            if node is None:
+                continue
+            totals = {device.uuid: device.total.cores for device in node.devices}
+            for key, amount in held.items():
+                if key.node == name:
+                    vendor = config.vendor_by_key()[key.vendor]
+                    entries[key] = Entry(amount, vendor.quota_cores_of(amount.cores, totals.get(key.uuid, 0)))
+            self.changed[name] = _with(fits.without(node, own.held), held)
+        if namespace in self.quotas:
+            after = _in_quotas(entries.items())
+            self.quotas[namespace] = [_moved(quota, own, after, facts) for quota in self.quotas[namespace]]
+
+
+def _with(node: FitNode, held: Held) -> FitNode:
+    """The node with this added to what is used of it."""
+    mine = {key.uuid: amount for key, amount in held.items() if key.node == node.name}
+    if not mine:
+        return node
+
+    def taken(device: FitDevice) -> FitDevice:
+        amount = mine.get(device.uuid)
+        return device if amount is None else replace(device, used=device.used.plus(amount))
+
+    return replace(node, devices=tuple(taken(device) for device in node.devices))
+
+
+def _moved(quota: moments.Quota, own: Own, after: Usage[str], facts: QuotaFacts) -> moments.Quota:
+    """The quota once a pod that counted as `own` counts as `after`."""
+    gone = own.in_quotas if selects(quota.requirements, own.facts) else Usage[str]()
+    come = after if selects(quota.requirements, facts) else Usage[str]()
+    usage = dict(quota.usage)
+    for vendor in {*gone, *come}:
+        memory_mib, cores = usage.get(vendor, (0, 0))
+        change = come[vendor].minus(gone[vendor])
+        usage[vendor] = (memory_mib + change.memory_mib, cores + change.cores)
+    return replace(quota, usage=usage)
+
+
+# --- what is locked ----------------------------------------------------------------------------------
+
+# The rows first, then the namespaces: the columns of an answer are computed from left to right. Devices that
+# a pod holds are locked wherever they are; those of a node are offered only while it registers them.
 _DEVICES = Statement(
-    "hamiacct_claim_devices",
-    "text[], int, int",
+    "hamiacct_claims_devices",
+    "text[], text[], int, int[]",
     """
 WITH device AS MATERIALIZED (
     SELECT node, id, uuid, vendor, slots_total, memory_mib_total, cores_total, slots_used, memory_mib_used,
-        cores_used, index, "order", model, numa, mode, healthy, cordoned, mig_profiles, custom
-    FROM hamiacct_device WHERE node = ANY($1) AND registered
+        cores_used, index, "order", model, numa, mode, healthy, cordoned, mig_profiles, custom,
+        registered, ever_registered
+    FROM hamiacct_device WHERE id = ANY (ARRAY(
+        SELECT id FROM hamiacct_device WHERE node = ANY($1) AND registered
+        UNION
+        SELECT device_id FROM hamiacct_usageentry WHERE pod_id = ANY($2)))
     ORDER BY node, uuid FOR NO KEY UPDATE
 )
 SELECT
     (SELECT json_agg(json_build_array(node, id, uuid, vendor, slots_total, memory_mib_total, cores_total,
         slots_used, memory_mib_used, cores_used, index, "order", model, numa, mode, healthy, cordoned,
-        mig_profiles, custom))::text FROM device),
-    pg_advisory_xact_lock($2, $3)
+        mig_profiles, custom, registered, ever_registered))::text FROM device),
+    (SELECT count(pg_advisory_xact_lock($3, number)) FROM unnest($4) AS number)
 """,
 )
 
 _REST = Statement(
-    "hamiacct_claim_rest",
-    "text[], text, bigint[]",
+    "hamiacct_claims_rest",
+    "text[], text[], bigint[]",
     """
 WITH quota AS MATERIALIZED (
-    SELECT id, name, limits, requirements FROM hamiacct_resourcequota
-    WHERE namespace = $2 AND NOT deleted ORDER BY namespace, name FOR NO KEY UPDATE
+    SELECT id, namespace, name, limits, requirements FROM hamiacct_resourcequota
+    WHERE namespace = ANY($2) AND NOT deleted ORDER BY namespace, name FOR NO KEY UPDATE
 )
 SELECT
     (SELECT json_agg(json_build_array(name, pair_scores, labels, annotations))::text
         FROM hamiacct_node WHERE name = ANY($1) AND NOT deleted),
-    (SELECT json_agg(json_build_array(quota.id, quota.name, quota.limits, quota.requirements,
+    (SELECT json_agg(json_build_array(id, namespace, name, limits, requirements,
             (SELECT json_object_agg(vendor, json_build_array(memory_mib, cores))
-                FROM hamiacct_quotausage WHERE quota_id = quota.id)) ORDER BY quota.name)::text
+                FROM hamiacct_quotausage WHERE quota_id = quota.id)) ORDER BY namespace, name)::text
         FROM quota),
     (SELECT json_agg(json_build_array(device_id, named))::text FROM (
         SELECT device_id, bit_or(core_set) AS named
@@ -137,84 +299,99 @@ SELECT
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Nodes whose devices are locked, by name, and what the quotas of a locked namespace hold."""
+    """Nodes whose devices are locked, with the quotas of locked namespaces; and the same for the ledger.
 
-    nodes: Mapping[str, FitNode]
-    seen: Moment
+    The totals have the pods themselves in. `doubtful` are the nodes whose cards cannot be judged by their
+    totals alone: what pods say of them is read for each pod, without it.
+    """
+
+    ground: Ground
+    doubtful: frozenset[str]
     locked: Locked
 
 
-def offered(names: Collection[str], pod: Pod, own: Own, *, at: datetime) -> Offered:
-    """The nodes as they are, and the pod's namespace, both locked in the order of decision 26.
-
-    The totals have the pod itself in; what pods say of their cards (MIG places, tenants) is without it.
-    """
-    found, _ = _DEVICES.row(sorted(names), *locks.number_of_namespace(pod.namespace))
-    devices = [DeviceRow(*one) for one in orjson.loads(found or "[]")]
-    vendors_of_sets = fleet.vendors_of_sets()
-    named = [one.pk for one in devices if one.vendor in vendors_of_sets]
-    nodes, quotas, sets = _REST.row(sorted(names), pod.namespace, named)
+def lock(nodes: Collection[str], known: Mapping[str, Known], namespaces: Collection[str]) -> Offered:
+    """The nodes as they are, what the pods hold, and the namespaces, locked in the order of decision 26."""
+    held_by = sorted(uid for uid, one in known.items() if one.entries)
+    asked = sorted({*nodes, *(key.node for one in known.values() for key in one.entries)})
+    found, _ = _DEVICES.row(asked, held_by, *locks.numbers_of_namespaces(namespaces))
+    stored = orjson.loads(found or "[]")
+    used = {Place(one[0], one[2]): _used(one) for one in stored}
+    devices = [DeviceRow(*one[:-2]) for one in stored if one[-2]]
+    sets_of = fleet.vendors_of_sets()
+    named = [one.pk for one in devices if one.vendor in sets_of]
+    alive, quotas, sets = _REST.row(asked, sorted(namespaces), named)
     core_sets = dict(orjson.loads(sets or "[]"))
-    by_node: dict[str, list[DeviceRow]] = {}
+    by_node: dict[str, list[FitDevice]] = defaultdict(list)
     for one in sorted(devices, key=lambda one: (one.vendor, one.order, one.uuid)):
-        by_node.setdefault(one.node, []).append(one)
-    alive = {
-        name: FitNode(
-            name,
-            tuple(rows.fit_device_of(one, core_sets.get(one.pk, 0)) for one in by_node.get(name, ())),
-            *rest,
-        )
-        for name, *rest in orjson.loads(nodes or "[]")
+        by_node[one.node].append(rows.fit_device_of(one, core_sets.get(one.pk, 0)))
+    fit_nodes = {
+        name: FitNode(name, tuple(by_node.get(name, ())), *rest)
+        for name, *rest in orjson.loads(alive or "[]")
     }
-    doubtful = [name for name, node in alive.items() if fleet.needs_pods(node)]
-    if doubtful:
-        alive |= {node.name: node for node in fleet.load(doubtful, apart_from=pod.uid)}
-    ids_and_quotas = [(one[0], moments.quota_of(one[1:])) for one in orjson.loads(quotas or "[]")]
-    seen = Moment(at, True, None, False, True, tuple(one for _, one in ids_and_quotas), own)
-    return Offered(
-        alive,
-        seen,
-        Locked(
-            {Place(one.node, one.uuid): _used(one) for one in devices},
-            [
-                Quota(quota_id, pod.namespace, one.requirements, one.limits, one.usage)
-                for quota_id, one in ids_and_quotas
-            ],
-        ),
-    )
+    stored_quotas = orjson.loads(quotas or "[]")
+    ground = Ground(fit_nodes.get, _by_namespace(one[1:] for one in stored_quotas))
+    doubtful = frozenset(name for name, node in fit_nodes.items() if fleet.needs_pods(node))
+    return Offered(ground, doubtful, Locked(used, _quotas_of(stored_quotas), _entries_of(known)))
 
 
-def _used(device: DeviceRow) -> UsedDevice:
-    return UsedDevice(
-        device.pk,
-        device.node,
-        device.uuid,
-        True,  # only those are offered
-        True,
-        device.slots_total,
-        device.memory_mib_total,
-        device.cores_total,
-        device.slots_used,
-        device.memory_mib_used,
-        device.cores_used,
-    )
+def _quotas_of(stored: Iterable[Sequence[Any]]) -> list[Quota]:
+    found = ((one[0], one[1], moments.quota_of(one[2:])) for one in stored)
+    return [
+        Quota(quota_id, namespace, one.requirements, one.limits, one.usage)
+        for quota_id, namespace, one in found
+    ]
+
+
+def _entries_of(known: Mapping[str, Known]) -> dict[str, Mapping[DeviceKey, Entry]]:
+    return {uid: one.entries for uid, one in known.items() if one.entries}
+
+
+def _used(stored: Sequence[Any]) -> UsedDevice:
+    """A device as `_DEVICES` answers it, as the ledger sees it."""
+    node, pk, uuid, _, *sizes = stored[:10]
+    return UsedDevice(pk, node, uuid, stored[-2], stored[-1], *sizes)
 
 
 # --- what is written -----------------------------------------------------------------------------------
 
-_HELD = Statement(
-    "hamiacct_claim_held",
-    "text, text, text, text, int, jsonb, text, bigint, boolean, boolean, text, jsonb, jsonb,"
-    " timestamptz, timestamptz, text, jsonb, jsonb, jsonb, double precision",
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A hold, as it is stored: the placement on `node`, and what to write on the pod because of it."""
+
+    pod_uid: str
+    namespace: str
+    name: str
+    node: str
+    state: ReservationState
+    allocations: Mapping[str, Any]
+    annotations: Mapping[str, str | None]
+    labels: Mapping[str, str]
+    score: float
+    expires_at: datetime
+
+
+_TAKEN = Statement(
+    "hamiacct_claims_taken",
+    "timestamptz, int, json",
     f"""
-WITH pod AS (
+WITH taken AS MATERIALIZED (
+    SELECT * FROM json_to_recordset($3) AS taken(
+        pod_uid text, namespace text, name text, node text, allocations jsonb, annotations jsonb,
+        labels jsonb, score double precision, expires_at timestamptz, phase text, containers jsonb,
+        priority_class text, active_deadline_seconds bigint, best_effort boolean,
+        cross_namespace_affinity boolean, scheduler_name text, pod_labels jsonb, pod_annotations jsonb)
+), pod AS (
     INSERT INTO hamiacct_pod (
         uid, namespace, name, phase, history, containers, priority_class, active_deadline_seconds,
         best_effort, cross_namespace_affinity, scheduler_name, labels, annotations, changed_at,
         state, rule, charged_as, node, vgpu_node, inits_released, resource_version, ended_by, ended_version,
         deletion_timestamp, allocations, bind_phase)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-        '{PodState.RESERVED}', '{Rule.RESERVED}', '{ChargedAs.HELD}', '', '', false, 0, '', 0, '', '{{}}', '')
+    SELECT pod_uid, namespace, name, phase, $2, containers, priority_class, active_deadline_seconds,
+        best_effort, cross_namespace_affinity, scheduler_name, pod_labels, pod_annotations, $1,
+        '{PodState.RESERVED}', '{Rule.RESERVED}', '{ChargedAs.HELD}', '', '', false, 0, '', 0, '', '{{}}', ''
+    FROM taken
     ON CONFLICT (uid) DO UPDATE SET
         containers = excluded.containers, state = excluded.state, rule = excluded.rule,
         charged_as = excluded.charged_as, ended_by = '', ended_version = 0, ended_at = NULL,
@@ -223,7 +400,9 @@ WITH pod AS (
 INSERT INTO hamiacct_reservation (
     pod_uid, namespace, name, node, state, allocations, annotations, labels, score,
     created_at, expires_at, changed_at, bound_version)
-VALUES ($1, $2, $3, $16, '{ReservationState.HELD}', $17, $18, $19, $20, $14, $15, $14, 0)
+SELECT pod_uid, namespace, name, node, '{ReservationState.HELD}', allocations, annotations, labels, score,
+    $1, expires_at, $1, 0
+FROM taken
 ON CONFLICT (pod_uid) DO UPDATE SET
     namespace = excluded.namespace, name = excluded.name, node = excluded.node, state = excluded.state,
     allocations = excluded.allocations, annotations = excluded.annotations, labels = excluded.labels,
@@ -234,37 +413,76 @@ RETURNING true
 )
 
 
-def write(
-    pod: Pod, hold: models.Reservation, containers: Sequence[Mapping[str, Any]], *, history: int
-) -> None:
-    """The hold, and the row of its pod.
+def document_of(taken: Taken, pod: Pod, containers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A hold and the row of its pod, as `write_taken` writes them."""
+    facts = pod.quota_facts
+    return {
+        "pod_uid": taken.pod_uid,
+        "namespace": taken.namespace,
+        "name": taken.name,
+        "node": taken.node,
+        "allocations": taken.allocations,
+        "annotations": taken.annotations,
+        "labels": taken.labels,
+        "score": taken.score,
+        "expires_at": taken.expires_at,
+        "phase": pod.phase.value,
+        "containers": containers,
+        "priority_class": facts.priority_class,
+        "active_deadline_seconds": facts.active_deadline_seconds,
+        "best_effort": facts.best_effort,
+        "cross_namespace_affinity": facts.cross_namespace_affinity,
+        "scheduler_name": pod.scheduler_name,
+        "pod_labels": dict(pod.labels),
+        "pod_annotations": dict(pod.annotations),
+    }
+
+
+def write_taken(documents: Sequence[Mapping[str, Any]], *, history: int, at: datetime) -> None:
+    """The holds, and the rows of their pods.
 
     A pod the books have not heard of is at version 0, so that every event of it counts.
     """
-    facts = pod.quota_facts
-    _HELD.rows(
-        pod.uid,
-        pod.namespace,
-        pod.name,
-        pod.phase.value,
-        history,
-        _json(containers),
-        facts.priority_class,
-        facts.active_deadline_seconds,
-        facts.best_effort,
-        facts.cross_namespace_affinity,
-        pod.scheduler_name,
-        _json(dict(pod.labels)),
-        _json(dict(pod.annotations)),
-        hold.changed_at,
-        hold.expires_at,
-        hold.node,
-        _json(hold.allocations),
-        _json(hold.annotations),
-        _json(hold.labels),
-        hold.score,
-    )
+    if documents:
+        _TAKEN.rows(at, history, orjson.dumps(documents).decode())
 
 
-def _json(value: object) -> str:
-    return orjson.dumps(value).decode()
+_ENDED = Statement(
+    "hamiacct_claims_ended",
+    "timestamptz, text, json",
+    """
+WITH ended AS MATERIALIZED (
+    SELECT * FROM json_to_recordset($3) AS ended(
+        uid text, state text, rule text, charged_as text, inits_released boolean, allocations jsonb)
+), pod AS (
+    UPDATE hamiacct_pod AS pod SET state = ended.state, rule = ended.rule, charged_as = ended.charged_as,
+        inits_released = ended.inits_released, allocations = ended.allocations, changed_at = $1
+    FROM ended WHERE pod.uid = ended.uid
+)
+UPDATE hamiacct_reservation AS hold SET state = $2, changed_at = $1
+FROM ended WHERE hold.pod_uid = ended.uid
+RETURNING true
+""",
+)
+
+
+def write_ended(decisions: Mapping[str, Decision], state: ReservationState, *, at: datetime) -> None:
+    """The ends of holds, and what became of their pods."""
+    if decisions:
+        _ENDED.rows(
+            at,
+            state.value,
+            orjson.dumps(
+                [
+                    {
+                        "uid": uid,
+                        "state": decision.state.value,
+                        "rule": decision.rule.value,
+                        "charged_as": decision.charge.charged_as.value,
+                        "inits_released": decision.charge.inits_released,
+                        "allocations": rows.allocations_json(decision.charge.allocations),
+                    }
+                    for uid, decision in sorted(decisions.items())
+                ]
+            ).decode(),
+        )

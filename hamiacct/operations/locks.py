@@ -29,6 +29,8 @@ class Space(IntEnum):
 
 ALL_BOOKS = "books"
 PATIENCE = "30s"
+# Of a transaction that serves several: after that each of them waits by itself, as long as it may.
+IMPATIENCE = "1s"
 
 
 def _number(key: str) -> int:
@@ -78,9 +80,40 @@ def take_pod(namespace: str, name: str) -> datetime:
     return now
 
 
-def number_of_namespace(namespace: str) -> tuple[int, int]:
-    """The two numbers of a namespace's lock, for a statement that takes it among other things."""
-    return int(Space.NAMESPACE), _number(namespace)
+_OF_FREE_PODS = Statement(
+    "hamiacct_lock_free_pods",
+    "text, int, int, int, int, int, int[]",
+    "SELECT set_config('lock_timeout', $1, true), pg_advisory_xact_lock_shared($2, $3),"
+    " pg_advisory_xact_lock_shared($4, $5),"
+    " (SELECT array_agg(number) FROM unnest($7) AS number WHERE pg_try_advisory_xact_lock($6, number)),"
+    " clock_timestamp()",
+)
+
+
+def take_free_pods(names: Iterable[tuple[str, str]]) -> tuple[datetime, set[tuple[str, str]]]:
+    """Of several names those that nobody holds, and the time; for whoever has others to serve meanwhile.
+
+    Until the transaction ends nothing is waited for longer than `IMPATIENCE`.
+    """
+    by_number: dict[int, list[tuple[str, str]]] = {}
+    for name in names:
+        by_number.setdefault(_number(name_key(*name)), []).append(name)
+    *_, free, now = _OF_FREE_PODS.row(
+        IMPATIENCE,
+        int(Space.STREAM),
+        _number(Kind.POD),
+        int(Space.BOOKS),
+        _number(ALL_BOOKS),
+        int(Space.POD_NAME),
+        sorted(by_number),
+    )
+    assert isinstance(now, datetime)
+    return now, {name for number in free or () for name in by_number[number]}
+
+
+def numbers_of_namespaces(namespaces: Iterable[str]) -> tuple[int, list[int]]:
+    """The numbers of namespaces' locks in their order, for a statement that takes them among other things."""
+    return int(Space.NAMESPACE), sorted({_number(namespace) for namespace in namespaces})
 
 
 def take_free(space: Space, keys: Iterable[str]) -> set[str]:

@@ -1,47 +1,114 @@
 """Reservations: check and charge in one transaction, and how a hold ends (decisions 26 to 29).
 
-The snapshot proposes, the locked rows decide.
+The snapshot proposes, the locked rows decide. Claims and releases that wait in one process are decided
+together, in one transaction, one after the other in the order in which they came (`together`, `claims`):
+each gets its own answer or its own refusal, as if it had been alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 
 from hamiacct import announcements, config, models, rows
-from hamiacct.accounting import fit
+from hamiacct.accounting import fit, lifecycle
 from hamiacct.accounting.asks import Ask, Room
-from hamiacct.accounting.errors import Conflict, Malformed, NoRoom, NotFound, QuotaExceeded, Unavailable
+from hamiacct.accounting.errors import (
+    AccountingError,
+    Conflict,
+    Malformed,
+    NoRoom,
+    NotFound,
+    QuotaExceeded,
+    Unavailable,
+)
 from hamiacct.accounting.fit import Misfit, Placement, Verdict
+from hamiacct.accounting.lifecycle import Decision
 from hamiacct.accounting.offers import FitNode
-from hamiacct.accounting.pods import Groups, Pod
+from hamiacct.accounting.pods import Groups, Pod, QuotaFacts
 from hamiacct.accounting.reasons import Reason
 from hamiacct.accounting.words import Kind, ReservationState, Rule
 from hamiacct.kube import patches
-from hamiacct.operations import claims, ledger, locks, pod_events, streams
+from hamiacct.operations import claims, findings, ledger, locks, pod_events, streams
+from hamiacct.operations.claims import Books, Ground, Known, Offered, Taken
+from hamiacct.operations.findings import Found, Subject
 from hamiacct.operations.ledger import Posting
-from hamiacct.queries import fits
+from hamiacct.operations.together import Again, Apart, Granted, Outcome, Refused, Together
+from hamiacct.queries import fits, fleet
 from hamiacct.queries.fits import Question
-from hamiacct.queries.moments import Moment
 
 EXPIRE_AT_ONCE = 200
+# So many nodes are tried in a round but the first, in which the best alone is.
 CANDIDATES = 5
-ROUNDS = 4
+ROUNDS = 5
+MOST_TOGETHER = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """A hold just taken, the placement it stands for, and what was proposed where a choice was made."""
 
-    reservation: models.Reservation
+    reservation: Taken
     placement: Placement
-    proposed: fits.Fit | None = None
+    proposed: fits.Fit
 
 
 Judge = Callable[[FitNode, Ask, Room], Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A pod wants a hold: on one of the nodes, or on any where they are None, as `judge` places it.
+
+    `tries` is how often others were faster.
+    """
+
+    question: Question
+    nodes: Sequence[str] | None
+    judge: Judge
+    ttl_seconds: int
+    verdicts: bool
+    at: datetime
+    tries: int = 0
+
+    @property
+    def uid(self) -> str:
+        return self.question.pod.uid
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Of its pod, with the namespace before it."""
+        return self.question.pod.namespace, self.question.pod.name
+
+    @property
+    def only_node(self) -> str | None:
+        """The one node that comes into question: there is nothing to choose then."""
+        return self.nodes[0] if self.nodes is not None and len(self.nodes) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A hold is given back."""
+
+    uid: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlace:
+    """No node takes the pod, for these reasons; an old hold of it is gone, unless `is_held` still."""
+
+    failed: tuple[Misfit, ...]
+    is_held: bool = False
+
+
+Wish = Claim | Release
+Answer = Held | NoPlace | None
 
 
 def reserve(
@@ -51,59 +118,57 @@ def reserve(
     ttl_seconds: int,
     verdicts: bool = False,
     at: datetime,
-    seen: Moment | None = None,
 ) -> Held:
     """Chooses a node and holds the placement on it: check and charge in one transaction (decisions 26, 28).
 
-    An old hold or claim of the pod is given back in the same transaction. NoRoom (QuotaExceeded where a
-    node would fit but for the quotas) with the reasons by node; Conflict for a pod that is bound or over;
-    Unavailable where the books are not complete, or others were faster too often. `seen` is what
-    `fits.look` saw, where the caller has looked already; with `verdicts` what was proposed says of every
-    other node why not.
+    An old hold or claim of the pod is given back in the same transaction, and holds whose time is up are
+    ended before. NoRoom (QuotaExceeded where a node would fit but for the quotas) with the reasons by node;
+    Conflict for a pod that is bound or over; Unavailable where the books are not complete, or others were
+    faster too often, or too many were before. With `verdicts` what was proposed says of every other node
+    why not.
     """
-    _check_asks(question)
-    for _ in range(ROUNDS):
-        found = fits.find(question, nodes=nodes, limit=CANDIDATES, verdicts=verdicts, at=at, seen=seen)
-        seen = None
-        if not found.candidates and not verdicts:
-            found = fits.find(question, nodes=nodes, limit=CANDIDATES, at=at)
-        for candidate in found.candidates:
-            held = _take(question, candidate.node, fit.place, ttl_seconds)
-            if held is not None:
-                return replace(held, proposed=found)
-        _give_up(question.pod)
-        if not found.candidates:
-            raise _refusal(question, found.failed, nodes)
-    raise Unavailable("others were faster on every candidate")
+    return _held(Claim(_checked(question), nodes, fit.place, ttl_seconds, verdicts, at))
 
 
 def claim(
     question: Question, node: str, allocations: Mapping[str, Groups], *, ttl_seconds: int, at: datetime
 ) -> Held:
     """Holds exactly the placement sent, validated like ours (decision 29); errors as in `reserve`."""
-    _check_asks(question)
-    fits.check_books(at)
 
     def judge(offered: FitNode, ask: Ask, room: Room) -> Verdict:
-        verdict = fit.verify(offered, ask, room, allocations)
-        if isinstance(verdict, Misfit):
-            failed.append(verdict)
-        return verdict
+        return fit.verify(offered, ask, room, allocations)
 
-    failed: list[Misfit] = []
-    held = _take(question, node, judge, ttl_seconds)
-    if held is None:
-        _give_up(question.pod)
-        reasons = failed or [Misfit(node, Reason.NODE_UNREGISTERED, {Reason.NODE_UNREGISTERED: 1})]
-        raise _refusal(question, tuple(reasons), [node])
-    return held
+    return _held(Claim(_checked(question), [node], judge, ttl_seconds, False, at))
 
 
-def _check_asks(question: Question) -> None:
+def release(pod_uid: str, *, at: datetime) -> None:
+    """Gives a hold back. NotFound where none was ever heard of, Conflict where it is bound or confirmed.
+
+    A hold that has ended already stays as it is.
+    """
+    _ask(Release(pod_uid, at))
+
+
+def _checked(question: Question) -> Question:
     if not question.pod.uid:
         raise Malformed("a reservation needs the pod's uid", "/pod/metadata/uid")
     if question.ask.is_empty:
         raise Malformed("the pod asks for nothing that is managed here", "/pod/spec")
+    return question
+
+
+def _held(wish: Claim) -> Held:
+    answer = _ask(wish)
+    if isinstance(answer, NoPlace):
+        if answer.is_held:
+            _give_up(wish.question.pod)
+        raise _refusal(wish.question, answer.failed, wish.nodes)
+    assert isinstance(answer, Held)
+    return answer
+
+
+def _ask(wish: Wish) -> Answer:
+    return _queue.ask(wish, patience_seconds=settings.HAMIACCT.lock_timeout_seconds)
 
 
 def _refusal(question: Question, failed: tuple[Misfit, ...], nodes: Sequence[str] | None) -> Conflict:
@@ -118,40 +183,275 @@ def _refusal(question: Question, failed: tuple[Misfit, ...], nodes: Sequence[str
     return NoRoom("no node takes the pod", failed=failed)
 
 
-def _take(question: Question, name: str, judge: Judge, ttl_seconds: int) -> Held | None:
-    """Judges one candidate again on locked rows, and holds it if it still fits; else nothing is changed.
-
-    One transaction a candidate: what was locked for one that did not fit is free before the next is tried.
-    """
-    pod = question.pod
-    with transaction.atomic():
-        now = locks.take_pod(pod.namespace, pod.name)
-        known = claims.known(pod.uid)
-        _check_free(pod, known)
-        held = known.own.held
-        offered = claims.offered({name, *(key.node for key in held)}, pod, known.own, at=now)
-        node = offered.nodes.get(name)
-        if node is None:
-            return None
-        verdict = judge(fits.without(node, held), question.ask, fits.room_for(pod, offered.seen))
-        if isinstance(verdict, Misfit):
-            return None
-        return Held(_write(question, verdict, known, offered.locked, now, ttl_seconds), verdict)
-
-
 def _give_up(pod: Pod) -> None:
     """No candidate took the pod: an old hold of it is gone, too (decision 28)."""
     with transaction.atomic():
         now = locks.take_pod(pod.namespace, pod.name)
-        state = claims.known(pod.uid).hold_state
-        if state is not None and state.stands:
+        if claims.read([pod.uid], at=now).pods[pod.uid].is_held:
             _end([pod.uid], ReservationState.RELEASED, Rule.RELEASED, at=now)
 
 
-def _check_free(pod: Pod, known: claims.Known) -> None:
+# --- a round -----------------------------------------------------------------------------------------
+
+
+class _HoldsAreDue(Exception):
+    """Holds whose time is up are to be ended first."""
+
+
+def _serve(wishes: Sequence[Wish]) -> list[Outcome[Answer, Wish]]:
+    """Decides wishes of different pods, in order, in one transaction."""
+    at = max(wish.at for wish in wishes)
+    names = claims.names_of([wish.uid for wish in wishes if isinstance(wish, Release)])
+    try:
+        return _Round(wishes, names, at).outcomes(ends_due=True)
+    except _HoldsAreDue:
+        expire(at=at)
+        return _Round(wishes, names, at).outcomes(ends_due=False)
+
+
+_queue: Together[Wish, Answer] = Together(_serve, lambda wish: wish.uid, most=MOST_TOGETHER)
+
+
+@dataclass(slots=True)
+class _Round:
+    """Wishes on their way: who still is to be decided, what is to be written, and what each is told.
+
+    `proposed` has the candidates of each claim that chooses, `ends` what becomes of each pod whose hold
+    stands if that is given up, `ended` the same of those whose hold is.
+    """
+
+    wishes: Sequence[Wish]
+    names: Mapping[str, tuple[str, str]]
+    at: datetime
+    told: dict[str, Outcome[Answer, Wish]] = field(default_factory=dict)
+    living: dict[str, Wish] = field(default_factory=dict)
+    proposed: dict[str, fits.Fit] = field(default_factory=dict)
+    ends: dict[str, Decision] = field(default_factory=dict)
+    ended: dict[str, Decision] = field(default_factory=dict)
+    taken: list[dict[str, Any]] = field(default_factory=list)
+    postings: list[Posting] = field(default_factory=list)
+
+    def outcomes(self, *, ends_due: bool) -> list[Outcome[Answer, Wish]]:
+        """One for each wish."""
+        with transaction.atomic():
+            now = self._lock_names()
+            if self.living:
+                books = claims.read(list(self.living), at=self.at)
+                if ends_due and books.seen.has_due_holds and any(self._claims()):
+                    raise _HoldsAreDue
+                self._look_at(books)
+            if self.living:
+                self._propose(books)
+                self._decide(books, now)
+        return [self.told[wish.uid] for wish in self.wishes]
+
+    def _claims(self) -> Iterator[Claim]:
+        return (wish for wish in self.living.values() if isinstance(wish, Claim))
+
+    def _namespace(self, wish: Wish) -> str:
+        return self._name(wish)[0]
+
+    def _name(self, wish: Wish) -> tuple[str, str]:
+        return wish.name if isinstance(wish, Claim) else self.names[wish.uid]
+
+    def _tell(self, uid: str, outcome: Outcome[Answer, Wish]) -> None:
+        """The wish is decided."""
+        self.told[uid] = outcome
+        self.living.pop(uid, None)
+
+    def _lock_names(self) -> datetime:
+        """Takes the names, and tells the time; of several wishes those whose name is not free go apart."""
+        for wish in self.wishes:
+            self.living[wish.uid] = wish
+            if isinstance(wish, Release) and wish.uid not in self.names:
+                self._tell(wish.uid, Refused(NotFound(f"no reservation of pod {wish.uid}")))
+        if len(self.wishes) == 1:
+            return self._lock_only_name()
+        named = {uid: self._name(wish) for uid, wish in self.living.items()}
+        now, free = locks.take_free_pods(named.values())
+        for uid, name in named.items():
+            if name not in free:
+                self._tell(uid, Apart())
+        return now
+
+    def _lock_only_name(self) -> datetime:
+        for wish in self.living.values():
+            return locks.take_pod(*self._name(wish))
+        return self.at
+
+    # --- what can be told without any device
+
+    def _look_at(self, books: Books) -> None:
+        """Refuses what the pods' own state refuses, and decides what pods are charged without their holds."""
+        for uid, wish in list(self.living.items()):
+            known = books.pods[uid]
+            try:
+                if isinstance(wish, Claim):
+                    fits.check(books.seen)
+                    _check_free(wish.question.pod, known)
+                elif not _is_to_end(uid, known):
+                    self._tell(uid, Granted(None))
+            except AccountingError as fault:
+                self._tell(uid, Refused(fault))
+            if uid in self.living and known.is_held and known.row is not None:
+                self.ends[uid] = _end_of(known.row, known)
+                if isinstance(wish, Release) and not self._ends_simply(uid, known):
+                    self._end_apart(uid)
+
+    def _ends_simply(self, uid: str, known: Known) -> bool:
+        """Whether the pod without its hold is charged for no device but those that it holds already."""
+        return all(key in known.entries for key in self.ends[uid].charge.usage)
+
+    def _end_apart(self, uid: str) -> None:
+        """Ends a hold beside which other devices come into play: by itself, for they are locked in order."""
+        if len(self.wishes) == 1:
+            _end([uid], ReservationState.RELEASED, Rule.RELEASED, at=self.at)
+            self._tell(uid, Granted(None))
+        else:
+            self._tell(uid, Apart())
+
+    # --- candidates
+
+    def _propose(self, books: Books) -> None:
+        """Looks for candidates, each as those before it leave the fleet if they get what they are after."""
+        choosing = [wish for wish in self._claims() if wish.only_node is None]
+        if not choosing:
+            return
+        offer, ground = claims.choice(map(self._namespace, choosing))
+        for uid, wish in self.living.items():
+            known, namespace = books.pods[uid], self._namespace(wish)
+            if isinstance(wish, Release):
+                ground.move(namespace, known.own, self.ends[uid].charge.usage, known.own.facts)
+            elif wish.only_node is None:
+                seen = ground.moment(books.seen, namespace, known.own)
+                self.proposed[uid] = found = _proposal(wish, seen, offer, ground.changed)
+                for best in found.candidates[:1]:
+                    ground.move(namespace, known.own, best.charge, _facts(wish, known))
+
+    def _nodes(self, wish: Claim) -> list[str]:
+        """The nodes that are tried in this round, best first."""
+        if wish.only_node is not None:
+            return [wish.only_node]
+        candidates = self.proposed[wish.uid].candidates
+        return [one.node for one in (candidates if wish.tries else candidates[:1])]
+
+    # --- the locked rows decide
+
+    def _decide(self, books: Books, now: datetime) -> None:
+        """Judges one after the other on what is locked, and writes what came of it."""
+        living = {uid: books.pods[uid] for uid in self.living}
+        nodes = {name for wish in self._claims() for name in self._nodes(wish)}
+        if not any(self._claims()):
+            now = self.at
+        offered = claims.lock(nodes, living, {self._namespace(wish) for wish in self.living.values()})
+        for uid, wish in list(self.living.items()):
+            if isinstance(wish, Claim):
+                self._tell(uid, self._judge(wish, books, offered, now))
+            else:
+                self._end(uid, living[uid], offered.ground)
+                self._tell(uid, Granted(None))
+        claims.write_taken(self.taken, history=books.history, at=now)
+        claims.write_ended(self.ended, ReservationState.RELEASED, at=now)
+        ledger.post(self.postings, at=now, locked=offered.locked)
+        self._tell_of_ends(books, now)
+
+    def _judge(self, wish: Claim, books: Books, offered: Offered, now: datetime) -> Outcome[Answer, Wish]:
+        """The first of the nodes that takes the pod by now, held; or why there is none."""
+        failed: list[Misfit] = []
+        known = books.pods[wish.uid]
+        for name in self._nodes(wish):
+            verdict = _verdict(wish, name, known, offered, books.seen)
+            if verdict is None:
+                return Again(wish)
+            if isinstance(verdict, Placement):
+                return Granted(self._hold(wish, verdict, known, offered.ground, now))
+            failed.append(verdict)
+        if wish.only_node is None and failed:  # there were candidates: somebody was faster
+            if wish.tries + 1 < ROUNDS:
+                return Again(replace(wish, tries=wish.tries + 1))
+            self._gives_up(wish.uid, known, offered.ground)
+            return Refused(Unavailable("others were faster on every candidate"))
+        if wish.only_node is None:
+            failed = list(self.proposed[wish.uid].failed)
+        is_gone = self._gives_up(wish.uid, known, offered.ground)
+        return Granted(NoPlace(tuple(failed), is_held=not is_gone))
+
+    def _hold(self, wish: Claim, placement: Placement, known: Known, ground: Ground, now: datetime) -> Held:
+        """The placement, taken: what is written of it, and the difference to what the pod was charged."""
+        pod, row = wish.question.pod, known.row
+        taken = _taken(wish, placement, now)
+        containers = rows.containers_json(pod.containers)
+        if row is not None:
+            # What is held is held for the containers asked about, whatever was asked or shown before.
+            containers = pod_events.with_shape_of(containers, row.containers)
+        facts = _facts(wish, known)
+        reason = f"held on {placement.node} until {taken.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        version = row.resource_version if row is not None else 0
+        posting = Posting(
+            pod.uid,
+            pod.namespace,
+            known.own.held,
+            placement.charge,
+            Rule.RESERVED,
+            reason,
+            version,
+            facts,
+            facts,
+        )
+        ground.move(pod.namespace, known.own, placement.charge, facts)
+        self.taken.append(claims.document_of(taken, pod, containers))
+        self.postings.append(posting)
+        proposed = self.proposed.get(pod.uid) or fits.Fit((placement,), (), True, wish.at)
+        return Held(taken, placement, proposed)
+
+    def _gives_up(self, uid: str, known: Known, ground: Ground) -> bool:
+        """Whether the pod holds nothing any more: an old hold of it goes (decision 28)."""
+        if uid in self.ends:
+            if not self._ends_simply(uid, known):
+                return False
+            self._end(uid, known, ground)
+        return True
+
+    def _end(self, uid: str, known: Known, ground: Ground) -> None:
+        """The hold is over: what its pod is charged is computed from the last that was seen of it."""
+        decision, row, hold = self.ends[uid], known.row, known.hold
+        assert row is not None
+        assert hold is not None
+        self.ended[uid] = decision
+        ground.move(row.namespace, known.own, decision.charge.usage, known.own.facts)
+        self.postings.append(
+            Posting(
+                uid,
+                row.namespace,
+                known.own.held,
+                decision.charge.usage,
+                decision.rule,
+                f"the hold on {hold.node} is {ReservationState.RELEASED}",
+                row.resource_version,
+                known.own.facts,
+                known.own.facts,
+            )
+        )
+
+    def _tell_of_ends(self, books: Books, at: datetime) -> None:
+        """What was odd about pods while they were held is looked at anew, and told is that they are not."""
+        wanted: dict[Subject, tuple[Found, ...]] = {}
+        for uid, decision in self.ended.items():
+            known = books.pods[uid]
+            if known.row is not None and (known.has_findings or decision.oddities):
+                found = (Found(one.code, one.detail, one.key) for one in decision.oddities)
+                wanted[pod_events.subject_of(known.row)] = tuple(found)
+        findings.sync(wanted, pod_events.POD_CODES, at=at)
+        if self.ended:
+            states = [ReservationState.RELEASED] * len(self.ended)
+            announcements.tell(announcements.holds_moved_on, states)
+
+
+def _check_free(pod: Pod, known: Known) -> None:
     """Conflict where the pod is bound or over, or is being bound just now: then nothing changes."""
-    row, state = known.row, known.hold_state
-    if state in (ReservationState.BINDING, ReservationState.BOUND):
+    row = known.row
+    if known.hold is not None and known.hold.state in (ReservationState.BINDING, ReservationState.BOUND):
+        state = known.hold.state
         raise Conflict(f"the reservation of pod {pod.uid} is {state}", state=state)
     if row is None:
         return
@@ -163,18 +463,67 @@ def _check_free(pod: Pod, known: claims.Known) -> None:
         raise Conflict(f"pod {pod.uid} is bound to {row.node}", state=row.state)
 
 
-def _write(
-    question: Question,
-    placement: Placement,
-    known: claims.Known,
-    locked: ledger.Locked,
-    now: datetime,
-    ttl_seconds: int,
-) -> models.Reservation:
-    """The hold, the pod's row and the posting of the difference."""
-    pod, row = question.pod, known.row
+def _is_to_end(uid: str, known: Known) -> bool:
+    """Whether a hold is there to be given back; NotFound and Conflict as of `release`."""
+    if known.hold is None:
+        raise NotFound(f"no reservation of pod {uid}")
+    state = known.hold.state
+    if state in (ReservationState.BOUND, ReservationState.CONFIRMED, ReservationState.BINDING):
+        raise Conflict(f"the reservation of pod {uid} is {state}", state=state)
+    return state is ReservationState.HELD and known.row is not None
+
+
+def _end_of(row: models.Pod, known: Known) -> Decision:
+    """What becomes of a pod whose hold is given up."""
+    charge = rows.charge_of(row, known.own.held)
+    return lifecycle.after_hold(
+        charge, rows.pod_of(row), Rule.RELEASED, config.vendor_by_key(), config.charge_policy()
+    )
+
+
+def _proposal(wish: Claim, seen: fits.Moment, offer: fleet.Offer, changed: Mapping[str, FitNode]) -> fits.Fit:
+    """The best nodes for a claim; why each refuses it where none does not, or where it wants to know."""
+
+    def found(*, verdicts: bool) -> fits.Fit:
+        return fits.find_in(
+            offer,
+            wish.question,
+            seen,
+            nodes=wish.nodes,
+            limit=CANDIDATES if wish.verdicts or wish.tries else 1,
+            verdicts=verdicts,
+            at=wish.at,
+            changed=changed,
+        )
+
+    first = found(verdicts=wish.verdicts)
+    return first if first.candidates or wish.verdicts else found(verdicts=True)
+
+
+def _verdict(wish: Claim, name: str, known: Known, offered: Offered, seen: fits.Moment) -> Verdict | None:
+    """Whether a locked node takes the pod, beside those that were here before; None where only the next
+    round can tell: what pods say of such cards is read, and those before this one are not to be read yet.
+    """
+    pod, node = wish.question.pod, offered.ground.node(name)
+    if node is not None and name in offered.doubtful:
+        if name in offered.ground.changed:
+            return None
+        node = next(iter(fleet.load([name], apart_from=pod.uid)), None)
+    if node is None:
+        return Misfit(name, Reason.NODE_UNREGISTERED, {Reason.NODE_UNREGISTERED: 1})
+    seen = offered.ground.moment(seen, pod.namespace, known.own)
+    return wish.judge(fits.without(node, known.own.held), wish.question.ask, fits.room_for(pod, seen))
+
+
+def _facts(wish: Claim, known: Known) -> QuotaFacts:
+    """How quotas see the pod: as its last event showed it, where there was one."""
+    return known.own.facts if known.row is not None else wish.question.pod.quota_facts
+
+
+def _taken(wish: Claim, placement: Placement, now: datetime) -> Taken:
+    pod = wish.question.pod
     annotations, labels = patches.annotations_of(placement, pod, config.vendors(), now)
-    hold = models.Reservation(
+    return Taken(
         pod_uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
@@ -184,46 +533,11 @@ def _write(
         annotations=annotations,
         labels=labels,
         score=placement.score,
-        created_at=now,
-        expires_at=now + timedelta(seconds=ttl_seconds),
-        changed_at=now,
-        bound_version=0,
+        expires_at=now + timedelta(seconds=wish.ttl_seconds),
     )
-    containers = rows.containers_json(pod.containers)
-    if row is not None:
-        # What is held is held for the containers asked about, whatever an earlier question or event showed.
-        containers = pod_events.with_shape_of(containers, row.containers)
-    claims.write(pod, hold, containers, history=known.history)
-    facts = known.own.facts if row is not None else pod.quota_facts
-    reason = f"held on {placement.node} until {hold.expires_at:%Y-%m-%d %H:%M:%S} UTC"
-    version = row.resource_version if row is not None else 0
-    posting = Posting(
-        pod.uid,
-        pod.namespace,
-        known.own.held,
-        placement.charge,
-        Rule.RESERVED,
-        reason,
-        version,
-        facts,
-        facts,
-    )
-    ledger.post([posting], at=now, locked=None if len(known.own.held) else locked)
-    return hold
 
 
-def release(pod_uid: str, *, at: datetime) -> None:
-    """Gives a hold back. NotFound where none was ever heard of, Conflict where it is bound or confirmed.
-
-    A hold that has ended already stays as it is.
-    """
-    with transaction.atomic():
-        hold = _locked(pod_uid)
-        state = ReservationState(hold.state)
-        if state in (ReservationState.BOUND, ReservationState.CONFIRMED, ReservationState.BINDING):
-            raise Conflict(f"the reservation of pod {pod_uid} is {state}", state=state)
-        if state is ReservationState.HELD:
-            _end([pod_uid], ReservationState.RELEASED, Rule.RELEASED, at=at)
+# --- what else becomes of holds ----------------------------------------------------------------------
 
 
 def mark_bound(pod_uid: str, *, at: datetime) -> models.Reservation:

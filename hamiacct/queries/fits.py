@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 
 from django.conf import settings
 
@@ -106,10 +107,26 @@ def find(
     if question.ask.is_empty:
         return Fit((), (), True, at)
     seen = seen or look(question, at=at)
-    _check(seen)
-    offer = fleet.current(seen.tail)
-    instead = dict(offer.instead)
-    instead |= _given_back(offer, question.pod.uid, seen.own.held)
+    check(seen)
+    return find_in(
+        fleet.current(seen.tail), question, seen, nodes=nodes, limit=limit, verdicts=verdicts, at=at
+    )
+
+
+def find_in(
+    offer: fleet.Offer,
+    question: Question,
+    seen: Moment,
+    *,
+    nodes: Sequence[str] | None,
+    limit: int,
+    verdicts: bool,
+    at: datetime,
+    changed: Mapping[str, FitNode] = MappingProxyType({}),
+) -> Fit:
+    """The same in a fleet that is given, but for the nodes that are `changed`."""
+    instead = {**offer.instead, **changed}
+    instead |= _given_back(offer, instead, question.pod.uid, seen.own.held)
     judged = offer.fleet.judge(
         question.ask,
         room_for(question.pod, seen),
@@ -165,7 +182,7 @@ def capacity(
     if question.ask.is_empty:
         return Capacity(at_most, (), at)
     seen = seen or look(question, at=at)
-    _check(seen)
+    check(seen)
     room = room_for(question.pod, replace(seen, own=moments.NOTHING_OWN))
     offer = fleet.current(seen.tail)
     names = sorted(offer.fleet.names) if nodes is None else list(dict.fromkeys(nodes))
@@ -228,10 +245,11 @@ class _Counting:
 
 def check_books(at: datetime) -> None:
     """Empty books are not free cards: Unavailable until they are complete and up to date (decision 25)."""
-    _check(moments.of_quotas(Pod("", "", "", 0, ()), at=at))
+    check(moments.of_quotas(Pod("", "", "", 0, ()), at=at))
 
 
-def _check(seen: Moment) -> None:
+def check(seen: Moment) -> None:
+    """Unavailable where the books cannot be relied on (decisions 24 and 25)."""
     if seen.doubt:
         raise Unavailable(f"the books are not complete or too old: {seen.doubt}")
     if not seen.has_devices:
@@ -241,16 +259,18 @@ def _check(seen: Moment) -> None:
 def offers(pod_uid: str, nodes: Sequence[str] | None) -> list[FitNode]:
     """The nodes to choose from, by name, without what the pod itself holds already (decision 28)."""
     offer = fleet.current()
-    instead = _given_back(offer, pod_uid, held_by(pod_uid))
+    instead = _given_back(offer, offer.instead, pod_uid, held_by(pod_uid))
     names = sorted(offer.fleet.names) if nodes is None else dict.fromkeys(nodes)
     return [instead.get(name) or offer.node(name) for name in names]
 
 
-def _given_back(offer: fleet.Offer, pod_uid: str, held: Held) -> dict[str, FitNode]:
+def _given_back(
+    offer: fleet.Offer, instead: Mapping[str, FitNode], pod_uid: str, held: Held
+) -> dict[str, FitNode]:
     """The nodes the pod holds something on, by name, as if that were given back: its MIG places, too."""
     names = {key.node for key in held}
     told = [name for name in names if name in offer.instead]
-    nodes = {name: offer.node(name) for name in names}
+    nodes = {name: instead.get(name) or offer.node(name) for name in names}
     nodes |= {node.name: node for node in fleet.load(told, apart_from=pod_uid)} if told else {}
     return {name: without(node, held) for name, node in nodes.items()}
 

@@ -24,16 +24,19 @@ from hamiacct.queries.statements import Statement
 
 # Events are numbered as they arrive, so the first that waits is the oldest; those that were tried before are
 # few, and looked at one by one.
-_STATE = """
-SELECT
+RELIABILITY = """
     (SELECT bool_and(listed_at IS NOT NULL OR declared_complete_at IS NOT NULL) FROM hamiacct_feed),
     LEAST(
         (SELECT received_at FROM hamiacct_event
             WHERE state = 'waiting' AND attempts = 0 ORDER BY id LIMIT 1),
         (SELECT min(received_at) FROM hamiacct_event WHERE state = 'waiting' AND attempts > 0)
     ),
-    EXISTS (SELECT FROM hamiacct_reservation WHERE state = 'held' AND expires_at <= $3),
-    EXISTS (SELECT FROM hamiacct_device WHERE ever_registered),
+    EXISTS (SELECT FROM hamiacct_reservation WHERE state = 'held' AND expires_at <= {at}),
+    EXISTS (SELECT FROM hamiacct_device WHERE ever_registered)
+"""
+_STATE = f"""
+SELECT
+{RELIABILITY.format(at="$3")},
     (
         SELECT json_agg(
             json_build_array(
@@ -64,7 +67,7 @@ SELECT
         )::text
         FROM hamiacct_pod AS pod WHERE pod.uid = $2
     )
-"""
+"""  # noqa: S608  # the words are ours
 _TYPES = "text, text, timestamptz"
 _OF_QUOTAS = Statement("hamiacct_moment", _TYPES, _STATE)
 _OF_FIT = Statement(

@@ -305,7 +305,7 @@ def test_a_lock_that_is_not_free_in_time_is_no_refusal(
     reserve: Callable[..., Any], decisions: Callable[..., list[Any]]
 ) -> None:
     def held_by_somebody(execute: Any, statement: str, *more: Any) -> Any:
-        if "hamiacct_claim_devices" in statement:
+        if "hamiacct_claims_devices" in statement:
             cause = Exception()
             cause.sqlstate = "55P03"  # type: ignore[attr-defined]
             raise OperationalError("canceling statement due to lock timeout") from cause
