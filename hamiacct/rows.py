@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from hamiacct import models
@@ -24,7 +25,7 @@ from hamiacct.accounting.pods import (
     Run,
 )
 from hamiacct.accounting.quota import ScopeRequirement
-from hamiacct.accounting.words import ChargedAs, Rule
+from hamiacct.accounting.words import ChargedAs, PodState, Rule
 
 
 def amount_of(entry: models.UsageEntry) -> Amount:
@@ -42,6 +43,46 @@ def held_of(entries: Iterable[models.UsageEntry]) -> Held:
     return Usage({key_of(entry): amount_of(entry) for entry in entries})
 
 
+@dataclass(slots=True)
+class PodRow:
+    """The columns of a pod under their names in `models.Pod` and in their order, for whoever writes many.
+
+    A row that will be written changes; what is decided of it does not.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str = ""
+    vgpu_node: str = ""
+    vgpu_time: int | None = None
+    phase: str = ""
+    state: str = PodState.UNSCHEDULED
+    inits_released: bool = False
+    charged_as: str = ChargedAs.NOTHING
+    rule: str = Rule.UNCHANGED
+    resource_version: int = 0
+    history: int = 1
+    ended_by: str = ""
+    ended_version: int = 0
+    ended_at: datetime | None = None
+    deletion_timestamp: str = ""
+    deletion_grace_seconds: int | None = None
+    containers: list[dict[str, Any]] = field(default_factory=list)
+    allocations: dict[str, Any] = field(default_factory=dict)
+    priority_class: str | None = None
+    active_deadline_seconds: int | None = None
+    best_effort: bool = True
+    cross_namespace_affinity: bool = False
+    bind_phase: str = ""
+    bind_time: int | None = None
+    scheduler_name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    changed_at: datetime | None = None
+    look_again_at: datetime | None = None
+
+
 def containers_json(containers: Sequence[Container]) -> list[dict[str, Any]]:
     """Containers as stored; their position is their place in the list."""
     return [
@@ -57,7 +98,7 @@ def containers_json(containers: Sequence[Container]) -> list[dict[str, Any]]:
     ]
 
 
-def containers_of(row: models.Pod) -> tuple[Container, ...]:
+def containers_of(row: models.Pod | PodRow) -> tuple[Container, ...]:
     """The containers of a stored pod, in position order."""
     return tuple(
         Container(
@@ -86,7 +127,7 @@ def allocations_json(allocations: Mapping[str, Allocation]) -> dict[str, Any]:
     }
 
 
-def allocations_of(row: models.Pod) -> dict[str, Allocation]:
+def allocations_of(row: models.Pod | PodRow) -> dict[str, Allocation]:
     """The last good allocation per vendor of a stored pod."""
     return _allocations(row.allocations)
 
@@ -104,7 +145,7 @@ def _allocations(stored_by_vendor: Mapping[str, Any]) -> dict[str, Allocation]:
     }
 
 
-def charge_of(row: models.Pod, held: Held) -> Charge:
+def charge_of(row: models.Pod | PodRow, held: Held) -> Charge:
     """What the books hold for a stored pod whose entries are `held`."""
     return Charge(
         held,
@@ -115,7 +156,7 @@ def charge_of(row: models.Pod, held: Held) -> Charge:
     )
 
 
-def pod_of(row: models.Pod) -> Pod:
+def pod_of(row: models.Pod | PodRow) -> Pod:
     """A stored pod as it was last seen, as far as it was kept."""
     return Pod(
         uid=row.uid,
@@ -205,7 +246,7 @@ def profiles_of(stored: Sequence[Mapping[str, Any]]) -> tuple[MigProfile, ...]:
     )
 
 
-def quota_facts_of(row: models.Pod) -> QuotaFacts:
+def quota_facts_of(row: models.Pod | PodRow) -> QuotaFacts:
     """The fields of a stored pod that quota scopes look at."""
     return QuotaFacts(
         row.priority_class, row.active_deadline_seconds, row.best_effort, row.cross_namespace_affinity

@@ -118,6 +118,8 @@ class Usage(Generic[Key]):
 
     def peak(self, other: Usage[Key]) -> Usage[Key]:
         """Room enough for either, key by key."""
+        if not self._amounts or not other._amounts:
+            return self if self._amounts else other
         return Usage({key: self[key].peak(other[key]) for key in (*self, *other)})
 
     @property

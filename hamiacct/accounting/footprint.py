@@ -29,6 +29,8 @@ class Footprint(Generic[Key]):
         """The footprint after the next container in declaration order."""
         if kind is ContainerClass.INIT:
             return Footprint(self.steady, self.peak.peak(self.steady.plus(usage)))
+        if not len(usage):
+            return self
         return Footprint(self.steady.plus(usage), self.peak)
 
     def either(self, other: Footprint[Key]) -> Footprint[Key]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hamiacct.accounting.amounts import Amount, Usage
+from hamiacct.accounting.amounts import UNUSED, Amount, Usage
 from hamiacct.accounting.footprint import Footprint, footprint_of, footprints
 from hamiacct.accounting.pods import Allocation, Container, ContainerClass, DeviceKey, Groups, Row
 from hamiacct.accounting.vendors import Vendor
@@ -34,8 +34,10 @@ def device_uuid(uuid: str) -> str:
     return uuid
 
 
-def held_by_rows(rows: Iterable[Row], allocation: Allocation, vendor: Vendor) -> Held:
+def held_by_rows(rows: Sequence[Row], allocation: Allocation, vendor: Vendor) -> Held:
     """What the rows of one container hold: rows of one device are added, one slot each (decision 2)."""
+    if not rows:
+        return UNUSED
     amounts: dict[DeviceKey, Amount] = {}
     for row in rows:
         key = DeviceKey(allocation.node, device_uuid(row.uuid), vendor.key)
@@ -46,6 +48,8 @@ def held_by_rows(rows: Iterable[Row], allocation: Allocation, vendor: Vendor) ->
 
 def is_ambiguous(allocation: Allocation, containers: Sequence[Container]) -> bool:
     """Whether the text may be of the old layout: one group per app container in a pod with inits."""
+    if len(allocation.groups) >= len(containers):  # one for each, as it is written now
+        return False
     apps = sum(1 for container in containers if container.kind is ContainerClass.APP)
     return apps < len(containers) and len(allocation.groups) == apps and any(allocation.groups)
 
@@ -76,14 +80,18 @@ def footprint_of_allocation(
     allocation: Allocation, containers: Sequence[Container], vendor: Vendor, layout: Layout = Layout.AUTO
 ) -> Footprint[DeviceKey]:
     """The footprint of one vendor's allocation; of two readings, room enough for either."""
-    footprint: Footprint[DeviceKey] = Footprint()
-    for groups in readings(allocation, containers, layout):
-        steps = [
-            (container.kind, held_by_rows(rows, allocation, vendor))
-            for container, rows in zip(containers, groups, strict=True)
-        ]
-        footprint = footprint.either(footprint_of(steps))
-    return footprint
+    first, *others = (
+        footprint_of(
+            [
+                (container.kind, held_by_rows(rows, allocation, vendor))
+                for container, rows in zip(containers, groups, strict=True)
+            ]
+        )
+        for groups in readings(allocation, containers, layout)
+    )
+    for other in others:
+        first = first.either(other)
+    return first
 
 
 def footprint_of_pod(

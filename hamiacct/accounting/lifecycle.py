@@ -212,6 +212,8 @@ def _merged(before: Charge, pod: Pod) -> dict[str, Allocation]:
     """
     if not pod.vgpu_node:
         return dict(before.allocations)
+    if before.allocations.keys() <= pod.allocations.keys():
+        return dict(pod.allocations)
     named = {place for allocation in pod.allocations.values() for place in _places(allocation)}
     kept = {
         key: allocation
@@ -327,11 +329,11 @@ def _not_requested(pod: Pod, vendors: Vendors) -> list[Oddity]:
     for key, allocation in pod.allocations.items():
         if is_ambiguous(allocation, pod.containers):
             continue
-        names = set(vendors[key].resource_names)
+        names = vendors[key].names
         unasked = [
             container.name
             for container, rows in zip(pod.containers, allocation.groups, strict=False)
-            if rows and not names & {*container.limits, *container.requests}
+            if rows and names.isdisjoint(container.limits) and names.isdisjoint(container.requests)
         ]
         if unasked:
             detail = (
@@ -352,29 +354,23 @@ class Clock:
     deletion_time: float | None = None
 
 
+_CLAIM_STALE = Oddity(FindingCode.CLAIM_STALE, "", "annotated over ten minutes ago and still not bound")
+_ALLOCATE_STUCK = Oddity(FindingCode.ALLOCATE_STUCK, "", "bind-phase allocating for over five minutes")
+_TERMINATING_OVERDUE = Oddity(
+    FindingCode.TERMINATING_OVERDUE, "", "still here over five minutes after it should be gone"
+)
+
+
 def timed_oddities(clock: Clock, now: float) -> tuple[tuple[Oddity, ...], float | None]:
     """What only time tells about a living pod, and when to look again (None: never by time alone)."""
-    waits = (
-        (
-            clock.vgpu_time if clock.state is PodState.CLAIMED else None,
-            CLAIM_STALE_SECONDS,
-            Oddity(FindingCode.CLAIM_STALE, "", "annotated over ten minutes ago and still not bound"),
-        ),
-        (
-            clock.bind_time if clock.bind_phase == "allocating" else None,
-            ALLOCATE_STUCK_SECONDS,
-            Oddity(FindingCode.ALLOCATE_STUCK, "", "bind-phase allocating for over five minutes"),
-        ),
-        (
-            clock.deletion_time,
-            TERMINATING_OVERDUE_SECONDS,
-            Oddity(
-                FindingCode.TERMINATING_OVERDUE, "", "still here over five minutes after it should be gone"
-            ),
-        ),
-    )
     if clock.state is PodState.ENDED:
         return (), None
-    due = [(since + after, oddity) for since, after, oddity in waits if since is not None]
+    due: list[tuple[float, Oddity]] = []
+    if clock.vgpu_time is not None and clock.state is PodState.CLAIMED:
+        due.append((clock.vgpu_time + CLAIM_STALE_SECONDS, _CLAIM_STALE))
+    if clock.bind_time is not None and clock.bind_phase == "allocating":
+        due.append((clock.bind_time + ALLOCATE_STUCK_SECONDS, _ALLOCATE_STUCK))
+    if clock.deletion_time is not None:
+        due.append((clock.deletion_time + TERMINATING_OVERDUE_SECONDS, _TERMINATING_OVERDUE))
     found = tuple(oddity for moment, oddity in due if moment <= now)
     return found, min((moment for moment, _ in due if now < moment < END_OF_TIME), default=None)

@@ -9,6 +9,7 @@ begins, never "no device"; each vendor's text is judged by itself (decision 11).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from hamiacct.accounting.devices import MigAllocation, Placement
@@ -86,6 +87,8 @@ def decode_groups(text: str) -> Groups:
         raise UnreadableAnnotation(f"longer than {MAX_TEXT} characters", MAX_TEXT)
     if text.count(";") + text.count(":") > MAX_ROWS:
         raise UnreadableAnnotation(f"more than {MAX_ROWS} groups and entries", 0)
+    if _PLAIN.fullmatch(text):
+        return tuple(_plain_rows(piece) if piece else () for piece in text.split(";"))
     groups = []
     offset = 0
     for piece in text.split(";"):
@@ -108,6 +111,19 @@ def encode_groups(groups: Sequence[Sequence[Row]]) -> str:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
+
+
+# What writers write: nothing to be refused, no placeholder, numbers of at most nine digits.
+_PLAIN = re.compile(r"(?:;|[!-+\-.-9<-~]{1,253},[!-+\-.-9<-~]{0,253},[0-9]{1,9},[0-9]{1,9}:)*+")
+
+
+def _plain_rows(piece: str) -> tuple[Row, ...]:
+    """The rows of a group that `_PLAIN` allows."""
+    rows = []
+    for entry in piece.split(":")[:-1]:
+        uuid, kind, memory, cores = entry.split(",")
+        rows.append(Row(uuid, kind, int(memory), int(cores)))
+    return tuple(rows)
 
 
 def _rows(piece: str, offset: int) -> Iterator[Row]:

@@ -92,6 +92,11 @@ def text(holder: Manifest, field: str, pointer: str) -> str:
 
 def name(holder: Manifest, field: str, pointer: str) -> str:
     """A text that names something: stored and compared, so neither too long nor unstorable. "" if absent."""
+    plain = holder.get(field)
+    if plain is None:
+        return ""
+    if type(plain) is str and len(plain) <= MAX_NAME and plain.isascii() and "\0" not in plain:
+        return plain
     value = text(holder, field, pointer)
     if len(value) > MAX_NAME:
         raise Malformed(f"is longer than {MAX_NAME} characters", f"{pointer}/{escaped(field)}")

@@ -7,10 +7,13 @@ allocation annotation that cannot be read is a fault of the pod instead (decisio
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
+
+import orjson
 
 from hamiacct.accounting import pods, quantities, quota
 from hamiacct.accounting.errors import Malformed, UnreadableQuantity
@@ -139,8 +142,10 @@ def pod_from_manifest(manifest: object, vendors: Sequence[Vendor]) -> pods.Pod:
     item = fields.object_of(manifest, "")
     metadata = fields.mapping(item, "metadata", "")
     spec = fields.mapping(item, "spec", "")
-    wanted = _wanted(tuple(vendors))
-    containers = _containers(spec, fields.mapping(item, "status", ""), wanted.resources)
+    status = fields.mapping(item, "status", "")
+    wanted = _wanted_of(vendors)
+    shape = _shape_of(spec, status, wanted)
+    containers = shape.containers
     annotations = fields.mapping(metadata, "annotations", "/metadata")
     texts = fields.texts(metadata, "annotations", wanted.annotations, "/metadata")
     vgpu_node = fields.name(texts, codec.VGPU_NODE, "/metadata/annotations")
@@ -154,18 +159,56 @@ def pod_from_manifest(manifest: object, vendors: Sequence[Vendor]) -> pods.Pod:
         node_name=fields.name(spec, "nodeName", "/spec"),
         vgpu_node=vgpu_node,
         vgpu_time=_unix_seconds(texts.get(codec.VGPU_TIME, "")),
-        phase=_phase(fields.mapping(item, "status", "")),
+        phase=_phase(status),
         deletion_timestamp=fields.timestamp(metadata, "deletionTimestamp", "/metadata"),
         deletion_grace_seconds=fields.integer(metadata, "deletionGracePeriodSeconds", "/metadata"),
         allocations=allocations,
         faults=faults,
-        quota_facts=_quota_facts(spec),
+        quota_facts=_quota_facts(spec, shape.best_effort),
         bind_phase=texts.get(codec.BIND_PHASE, ""),
         bind_time=_unix_seconds(texts.get(codec.BIND_TIME, "")),
         scheduler_name=fields.name(spec, "schedulerName", "/spec"),
         labels=fields.texts(metadata, "labels", codec.POD_LABELS, "/metadata"),
         annotations=texts,
     )
+
+
+class _Shape(NamedTuple):
+    """What the containers of a pod and the statuses of its inits say. Many pods have the same."""
+
+    containers: tuple[pods.Container, ...]
+    best_effort: bool
+
+
+# Of pods that are made from one template, and of the events of one pod, only the first is taken apart.
+KNOWN_SHAPES = 1024
+MAX_SHAPE_BYTES = 2048
+
+
+def _shape_of(spec: Manifest, status: Manifest, wanted: _Wanted) -> _Shape:
+    """The shape of a pod; of a small one, as those that were kept are, it is remembered."""
+    told = [spec.get(field) for field in _SHAPE_OF_SPEC], [status.get(field) for field in _SHAPE_OF_STATUS]
+    try:
+        text = orjson.dumps(told)
+    except TypeError:  # no text, number or depth that a store would take: it is looked at as it is
+        return _shape(spec, status, wanted)
+    return _known_shape(text, wanted) if len(text) <= MAX_SHAPE_BYTES else _shape(spec, status, wanted)
+
+
+_SHAPE_OF_SPEC = ("initContainers", "containers", "resources")
+_SHAPE_OF_STATUS = ("initContainerStatuses",)
+
+
+@lru_cache(maxsize=KNOWN_SHAPES)
+def _known_shape(text: bytes, wanted: _Wanted) -> _Shape:
+    of_spec, of_status = orjson.loads(text)
+    spec = dict(zip(_SHAPE_OF_SPEC, of_spec, strict=True))
+    return _shape(spec, dict(zip(_SHAPE_OF_STATUS, of_status, strict=True)), wanted)
+
+
+def _shape(spec: Manifest, status: Manifest, wanted: _Wanted) -> _Shape:
+    containers = _containers(spec, status, wanted.resources)
+    return _Shape(containers, not _asks_for_compute(spec))
 
 
 def _containers(spec: Manifest, status: Manifest, names: frozenset[str]) -> tuple[pods.Container, ...]:
@@ -272,11 +315,11 @@ _REQUIRED_TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED_TERMS = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def _quota_facts(spec: Manifest) -> pods.QuotaFacts:
+def _quota_facts(spec: Manifest, best_effort: bool) -> pods.QuotaFacts:
     return pods.QuotaFacts(
         priority_class=fields.name(spec, "priorityClassName", "/spec") or None,
         active_deadline_seconds=fields.integer(spec, "activeDeadlineSeconds", "/spec"),
-        best_effort=not _asks_for_compute(spec),
+        best_effort=best_effort,
         cross_namespace_affinity=any(_looks_elsewhere(*term) for term in _affinity_terms(spec)),
     )
 
@@ -462,7 +505,7 @@ def keep(kind: str, manifest: object, vendors: Sequence[Vendor]) -> dict[str, An
     """
     reduced: dict[str, Any] = {"kind": kind}
     if isinstance(manifest, dict):
-        reduced |= _part(manifest, _wanted(tuple(vendors)).parts[kind])
+        reduced |= _part(manifest, _wanted_of(vendors).parts[kind])
     return reduced
 
 
@@ -609,7 +652,7 @@ def _node_parts(vendors: tuple[Vendor, ...]) -> dict[str, Reduce]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Wanted:
     """What of an object concerns these vendors.
 
@@ -620,6 +663,20 @@ class _Wanted:
     resources: frozenset[str]
     annotations: frozenset[str]
     parts: Mapping[str, Mapping[str, Reduce]]
+
+
+def _wanted_of(vendors: Sequence[Vendor]) -> _Wanted:
+    """What concerns these vendors; that a table is the last one again is seen without comparing it."""
+    for table, wanted in tuple(_asked_last):
+        if table is vendors:
+            return wanted
+    found = _wanted(tuple(vendors))
+    if isinstance(vendors, tuple):  # whatever else may change in its place
+        _asked_last.append((vendors, found))
+    return found
+
+
+_asked_last: deque[tuple[tuple[Vendor, ...], _Wanted]] = deque(maxlen=4)
 
 
 @lru_cache(maxsize=8)
