@@ -49,7 +49,9 @@ prove-live: setup
 	CHURN_PODS=$${CHURN_PODS:-2000} CHURN_KILLS=$${CHURN_KILLS:-10} CHURN_LEASE=1 \
 	  HAMIACCT_TEST_KUBECONFIG=$(if $(KUBECONFIG),$(abspath $(KUBECONFIG))) $(BIN)/python -m pytest tests/cluster -v --show-capture=no
 
-# Every figure beside a yardstick of the same run; BENCH="--nodes 1000 --only fit" narrows it. Needs pgbench.
+# Every figure beside a yardstick of the same minute, into bench/results.json and docs/performance.md: about 20 minutes on
+# two quiet cores. BENCH="--quick" is for a look, into var/, in 2 minutes; BENCH="--nodes 5000 --only fit events" narrows
+# it and keeps the other figures. Needs pgbench.
 bench: setup
 	$(BIN)/python -m bench $(BENCH)
 

@@ -1,81 +1,140 @@
-"""`python -m bench [--nodes 1000 5000] [--pods N] [--only fit events] [--rounds 3]`: see `make bench`."""
+"""`python -m bench [--quick] [--nodes 1000 5000] [--only fit events]`: see `make bench`.
+
+Every scenario's figures are written as soon as it ends, in place of its earlier ones; other figures stay. A
+quick run is for a look: it writes to var/, not over figures that count.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
+import gc
 import sys
 import tempfile
-from datetime import UTC, datetime
+import traceback
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.figures import Report
+from bench import events, goals, page, results
 from bench.fleets import Fleet
-from bench.scenarios import SCENARIOS, Trial, loading, yardsticks
+from bench.scenarios import LOAD, SCENARIOS, of_fleet, pods_of
 from bench.stack import Stack
+from bench.trial import FULL, QUICK, Trial
+from devservers.launch import ROOT, run_until_stopped
 
-RESULTS = Path(__file__).with_name("results.json")
-PODS = {1000: 20_000, 5000: 100_000, 20_000: 100_000}
+QUICK_FLEETS = (100, 400)
+QUICK_RESULTS = ROOT / "var" / "bench-quick.json"
+FLEETS = (5000, 100, 1000, 20_000)
+console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
 
 
 def main() -> None:
+    asked = arguments()
+    extent = QUICK if asked.quick else FULL
+    if asked.rounds:
+        extent = replace(extent, rounds=asked.rounds)
+    out = asked.out or (QUICK_RESULTS if asked.quick else results.PATH)
+    out.parent.mkdir(exist_ok=True)
+    failed: list[str] = []
+    began = perf_counter()
+    for nodes in asked.nodes or (QUICK_FLEETS if asked.quick else FLEETS):
+        names = asked.only or of_fleet(nodes)
+        run_fleet(nodes, asked.pods or pods_of(nodes), names, extent, out, failed)
+        show_fleet(results.read(out), nodes)
+    found = results.read(out)
+    show_goals(found)
+    if out == results.PATH:
+        page.write(found)
+    console.print(f"{perf_counter() - began:.0f} s; written to {out}")
+    if failed:
+        raise SystemExit(f"these failed, and their earlier figures stand: {', '.join(failed)}")
+
+
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 5000], help="of eight cards each")
-    parser.add_argument("--pods", type=int, help="20,000 to 100,000 by default, as the fleet is large")
-    parser.add_argument("--only", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    asked = parser.parse_args()
-    runs = []
-    for nodes in asked.nodes:
-        report = Report()
-        pods = asked.pods or PODS.get(nodes, nodes * 10)
-        with Stack(Path(tempfile.mkdtemp(prefix="hamiacct-bench-"))) as stack:
-            trial = Trial(stack, Fleet(nodes), report, pods, asked.rounds)
-            yardsticks(trial)
-            loading(trial)
-            for name in asked.only:
-                SCENARIOS[name](trial)
-        show(report, f"{nodes:,} nodes x 8 cards, {pods:,} pods")
-        runs.append(
-            {"nodes": nodes, "pods": pods, "figures": [figure.as_json() for figure in report.figures]}
-        )
-    told = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-            "system": platform.platform(),
-        },
-        "rounds": asked.rounds,
-        "runs": runs,
-    }
-    asked.out.write_text(json.dumps(told, indent=1) + "\n")
+    parser.add_argument("--quick", action="store_true", help="two minutes: small fleets, short rounds")
+    parser.add_argument("--nodes", type=int, nargs="+", help="of eight cards each")
+    parser.add_argument("--pods", type=int, help="as the fleet is large, where nothing is said")
+    parser.add_argument("--only", nargs="+", choices=SCENARIOS)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--out", type=Path, help="bench/results.json, of which docs/performance.md is made")
+    return parser.parse_args()
 
 
-def show(report: Report, title: str) -> None:
-    table = Table(title=title)
-    for column in ("figure", "median", "p99", "spread", "x", "of", "goal", ""):
-        table.add_column(column, justify="right" if column in ("median", "p99", "spread", "x") else "left")
-    for one in report.figures:
-        goal = "" if one.goal is None else f"{'>=' if one.goal.at_least else '<='} {one.goal.ratio:g}"
+def run_fleet(nodes: int, pods: int, names: Sequence[str], extent: Any, out: Path, failed: list[str]) -> None:
+    """One fleet, loaded once; a scenario that fails leaves the others their turn."""
+    console.print(f"[bold]{nodes:,} nodes x 8 cards, {pods:,} pods[/bold]")
+    with Stack(Path(tempfile.mkdtemp(prefix="hamiacct-bench-"))) as stack:
+        known = results.read(out)
+        known |= {"machine": results.machine(), "versions": results.versions(stack.postgres)}
+        results.write(out, known)
+        trial = Trial(stack, Fleet(nodes), pods, extent)
+        for name in (LOAD, *names):
+            try:
+                run_scenario(trial, name, out)
+            except Exception:
+                if name == LOAD:
+                    raise
+                failed.append(f"{name} at {nodes:,}")
+                console.print(traceback.format_exc(), stack.last_words(), markup=False)
+
+
+def run_scenario(trial: Trial, name: str, out: Path) -> None:
+    """One scenario, its figures written as soon as they are there."""
+    trial.scenario, trial.figures = name, []
+    trial.stack.forget_peaks()
+    before = perf_counter()
+    (events.load if name == LOAD else SCENARIOS[name])(trial)
+    peaks = trial.stack.peaks_mib()
+    if name == LOAD:
+        trial.stack.restart_web()
+        gc.collect()
+        gc.freeze()  # what was made of the fleet is looked through by no collection while we measure
+    taken = perf_counter() - before
+    found = results.merged(results.read(out), trial.fleet.nodes, trial.pods, name, trial.figures, peaks)
+    results.write(out, found)
+    console.print(f"  {name:14} {taken:6.1f} s", " ".join(map(brief, trial.figures[:4])), soft_wrap=True)
+
+
+def brief(figure: Any) -> str:
+    times = f" ({figure.ratio:.2f} x)" if figure.ratio is not None else ""
+    return f"| {figure.key} {figure.median:,.4g} {figure.unit}{times}"
+
+
+def show_fleet(found: dict[str, Any], nodes: int) -> None:
+    fleet = found["fleets"][str(nodes)]
+    table = Table(title=f"{nodes:,} nodes x 8 cards, {fleet['pods']:,} pods")
+    for column in ("figure", "median", "p99", "spread", "x", "spread", "of", ""):
+        table.add_column(column, justify="left" if column in ("figure", "of", "") else "right")
+    for one in fleet["figures"]:
         table.add_row(
-            one.name,
-            f"{one.median:,.2f} {one.unit}",
-            "" if one.p99 is None else f"{one.p99:,.1f} ms",
-            f"{one.spread:.0%}" if one.spread else "",
-            "" if one.ratio is None else f"{one.ratio:.2f}",
-            one.yardstick,
-            goal,
-            f"{one.verdict} {one.note}".strip(),
+            one["name"],
+            f"{one['median']:,.4g} {one['unit']}",
+            "" if one["p99_ms"] is None else f"{one['p99_ms']:,.4g} ms",
+            f"{one['spread']:.0%}" if len(one["rounds"]) > 1 else "",
+            "" if one["ratio"] is None else f"{one['ratio']:.2f}",
+            "" if one["ratio"] is None else f"{one['ratio_spread']:.0%}",
+            one["yardstick"],
+            one["note"],
         )
-    Console(width=None if sys.stdout.isatty() else 170).print(table)
+    console.print(table)
+
+
+def show_goals(found: dict[str, Any]) -> None:
+    table = Table(title="goals")
+    for column in ("scenario", "", "goal", "measured", "verdict"):
+        table.add_column(column)
+    for one in goals.judged(found):
+        value = "" if one["value"] is None else f"{one['value']:,.4g} {one['unit']}"
+        table.add_row(one["scenario"], one["words"], one["bound"], value, one["verdict"])
+    console.print(table)
 
 
 if __name__ == "__main__":
-    main()
+    gc.disable()
+    sys.exit(run_until_stopped(main))

@@ -1,46 +1,94 @@
-"""What a run has measured, beside what it is measured against, and beside the goal."""
+"""What was measured, round by round, beside a yardstick that was taken in the same round."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
-    """At most, or at least, so many times the yardstick."""
-
-    ratio: float
-    at_least: bool = False
-
-    def is_met(self, ratio: float) -> bool:
-        return ratio >= self.ratio if self.at_least else ratio <= self.ratio
-
-
-@dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure: of several rounds the median, the 99th of a hundred, and how far the rounds were apart."""
+    """One figure.
 
+    `rounds` are in `unit`: of calls each is a round's median, and `p99s` are the 99th of a hundred of each
+    round in milliseconds. `yardsticks` is what `yardstick` took or did beside each round, in the same unit.
+    """
+
+    scenario: str
+    key: str
     name: str
     unit: str
-    median: float
-    p99: float | None = None
-    spread: float = 0.0
+    rounds: tuple[float, ...]
+    p99s: tuple[float, ...] = ()
     yardstick: str = ""
-    ratio: float | None = None
-    goal: Goal | None = None
+    yardsticks: tuple[float, ...] = ()
     note: str = ""
 
+    def __post_init__(self) -> None:
+        assert self.rounds, self.key
+        assert not self.yardsticks or len(self.yardsticks) == len(self.rounds), self.key
+
     @property
-    def verdict(self) -> str:
-        if self.goal is None or self.ratio is None:
-            return ""
-        return "met" if self.goal.is_met(self.ratio) else "missed"
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+    @property
+    def spread(self) -> float:
+        """How far the rounds were apart, as a share of their median."""
+        return spread(self.rounds)
+
+    @property
+    def p99(self) -> float | None:
+        return statistics.median(self.p99s) if self.p99s else None
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """The multiple of the yardstick in each round: what disturbed one disturbed the other."""
+        return tuple(one / other for one, other in zip(self.rounds, self.yardsticks, strict=False))
+
+    @property
+    def ratio(self) -> float | None:
+        return statistics.median(self.ratios) if self.yardsticks else None
+
+    @property
+    def p99_ratio(self) -> float | None:
+        """The 99th of a hundred as a multiple of the yardstick's median."""
+        pairs = zip(self.p99s, self.yardsticks, strict=False)
+        found = [one / other for one, other in pairs]
+        return statistics.median(found) if found else None
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "verdict": self.verdict}
+        """All of it, and what follows from it, so that whoever reads the file need not reckon."""
+        return {
+            "scenario": self.scenario,
+            "key": self.key,
+            "name": self.name,
+            "unit": self.unit,
+            "median": shown(self.median),
+            "spread": shown(self.spread),
+            "p99_ms": shown(self.p99),
+            "yardstick": self.yardstick,
+            "ratio": shown(self.ratio),
+            "ratio_spread": shown(spread(self.ratios)),
+            "p99_ratio": shown(self.p99_ratio),
+            "rounds": [shown(one) for one in self.rounds],
+            "p99s_ms": [shown(one) for one in self.p99s],
+            "yardstick_rounds": [shown(one) for one in self.yardsticks],
+            "note": self.note,
+        }
+
+
+def spread(rounds: Sequence[float]) -> float:
+    """The width of some rounds, as a share of their median."""
+    middle = statistics.median(rounds) if rounds else 0.0
+    return (max(rounds) - min(rounds)) / middle if middle else 0.0
+
+
+def shown(value: float | None) -> float | None:
+    """Four digits that mean something."""
+    return None if value is None else float(f"{value:.4g}")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -48,72 +96,9 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-@dataclass(slots=True)
-class Report:
-    """The figures of one run, and the yardsticks by name, in the figure's unit."""
+def median_ms(seconds: Sequence[float]) -> float:
+    return statistics.median(seconds) * 1000
 
-    yardsticks: dict[str, float] = field(default_factory=dict)
-    figures: list[Figure] = field(default_factory=list)
 
-    def latency(
-        self,
-        name: str,
-        rounds: Sequence[Sequence[float]],
-        yardstick: str = "",
-        goal: Goal | None = None,
-        note: str = "",
-    ) -> Figure:
-        """Seconds of calls, in rounds; shown in milliseconds."""
-        medians = [statistics.median(one) * 1000 for one in rounds]
-        every = [second * 1000 for one in rounds for second in one]
-        return self._add(
-            name, "ms", statistics.median(medians), percentile(every, 0.99), medians, yardstick, goal, note
-        )
-
-    def rate(
-        self,
-        name: str,
-        rounds: Sequence[float],
-        yardstick: str = "",
-        goal: Goal | None = None,
-        *,
-        p99_ms: float | None = None,
-        note: str = "",
-    ) -> Figure:
-        """So many a second, in rounds."""
-        return self._add(name, "/s", statistics.median(rounds), p99_ms, rounds, yardstick, goal, note)
-
-    def amount(
-        self, name: str, unit: str, value: float, limit: float | None = None, note: str = ""
-    ) -> Figure:
-        """A figure with a goal of its own: at most `limit`."""
-        goal = None if limit is None else Goal(1.0)
-        ratio = None if limit is None else value / limit
-        figure = Figure(
-            name,
-            unit,
-            value,
-            yardstick=f"{limit:g} {unit}" if limit else "",
-            ratio=ratio,
-            goal=goal,
-            note=note,
-        )
-        self.figures.append(figure)
-        return figure
-
-    def _add(
-        self,
-        name: str,
-        unit: str,
-        median: float,
-        p99: float | None,
-        rounds: Sequence[float],
-        yardstick: str,
-        goal: Goal | None,
-        note: str,
-    ) -> Figure:
-        spread = (max(rounds) - min(rounds)) / median if median else 0.0
-        ratio = median / self.yardsticks[yardstick] if yardstick else None
-        figure = Figure(name, unit, median, p99, spread, yardstick, ratio, goal, note)
-        self.figures.append(figure)
-        return figure
+def p99_ms(seconds: Sequence[float]) -> float:
+    return percentile(seconds, 0.99) * 1000

@@ -128,6 +128,20 @@ def pod(
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A pod on one card."""
+
+    number: int
+    shape: Shape
+    node: int
+    card: int
+
+    def manifest(self, version: int, *, done: bool) -> Object:
+        at = node_name(self.node), uuid_of(self.node, self.card)
+        return pod(self.number, self.shape, version, at=at, done=done)
+
+
 @dataclass(slots=True)
 class Fleet:
     """So many nodes, and pods placed on them. Versions go up as in one cluster."""
@@ -135,8 +149,12 @@ class Fleet:
     nodes: int
     seed: int = 1
     versions: Iterator[int] = field(default_factory=lambda: count(1000))
-    placed: list[tuple[int, Shape, str, str]] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _free: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    _chance: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
 
     def node_list(self) -> Object:
         return listing("NodeList", [node(place, next(self.versions)) for place in range(self.nodes)], self)
@@ -149,25 +167,33 @@ class Fleet:
 
     def pods(self, number: int) -> Iterator[Object]:
         """New pods, each where it fits; one in twenty still asks."""
-        chance = random.Random(self.seed)
-        free = {}
         for _ in range(number):
-            shape = chance.choice(SHAPES)
-            here = next(self._numbers)
-            version = next(self.versions)
-            if chance.random() < 0.05:
-                yield pod(here, shape, version, at=None, done=False, phase="Pending")
-                continue
-            for _ in range(20):
-                card = chance.randrange(self.nodes), chance.randrange(CARDS)
-                memory, slots = free.get(card, (MEMORY_MIB, SLOTS))
-                needed = len(shape.inits) + len(shape.apps)
-                if memory >= shape.peak_mib and slots >= needed:
-                    break
-            free[card] = memory - shape.peak_mib, slots - needed
-            at = node_name(card[0]), uuid_of(*card)
-            self.placed.append((here, shape, *at))
-            yield pod(here, shape, version, at=at, done=chance.random() < 0.8)
+            if self._chance.random() < 0.05:
+                shape = self._chance.choice(SHAPES)
+                yield pod(
+                    next(self._numbers), shape, next(self.versions), at=None, done=False, phase="Pending"
+                )
+            else:
+                yield self.place().manifest(next(self.versions), done=self._chance.random() < 0.8)
+
+    def place(self) -> Placed:
+        """A new pod, and a card that takes it; the last of twenty that were tried where none does."""
+        shape = self._chance.choice(SHAPES)
+        needed = len(shape.inits) + len(shape.apps)
+        for _ in range(20):
+            card = self._chance.randrange(self.nodes), self._chance.randrange(CARDS)
+            memory, slots = self._free.get(card, (MEMORY_MIB, SLOTS))
+            if memory >= shape.peak_mib and slots >= needed:
+                break
+        self._free[card] = memory - shape.peak_mib, slots - needed
+        return Placed(next(self._numbers), shape, *card)
+
+    def take_back(self, placed: Placed) -> None:
+        """The pod has ended, and its card has room for another."""
+        card = placed.node, placed.card
+        memory, slots = self._free[card]
+        shape = placed.shape
+        self._free[card] = memory + shape.peak_mib, slots + len(shape.inits) + len(shape.apps)
 
 
 def listing(kind: str, items: list[Object], fleet: Fleet) -> Object:

@@ -5,19 +5,20 @@ It lives in an environment of its own, .venv-peers, which `make bench-peers` mak
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import orjson
+import psutil
 import psycopg
 
 from bench import fleets
-from bench.client import Connection, at_once
-from bench.stack import Stack
+from bench.client import Call, Connection, Run, crowd
+from bench.stack import Stack, peak_mib
 from devservers.processes import Process, free_port
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +27,8 @@ VERSION = "1.39"
 WORKERS = 2
 BLOCKING_THREADS = 4
 CONSUMER = {"project_id": str(uuid.uuid4()), "user_id": str(uuid.uuid4()), "consumer_type": "POD"}
-ROOM = 1_000_000
+ROOM = 100_000_000
+UNDO_SECONDS = 600.0
 
 
 def environment() -> Path | None:
@@ -39,7 +41,7 @@ class PlacementConnection(Connection):
     """A connection with Placement's headers instead of ours."""
 
     def request(self, method: str, path: str, body: object = None) -> bytes:
-        content = b"" if body is None else json.dumps(body).encode()
+        content = b"" if body is None else orjson.dumps(body)
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nX-Auth-Token: admin\r\n"
             f"OpenStack-API-Version: placement {VERSION}\r\n"
@@ -53,7 +55,7 @@ class Placement:
 
     def __init__(self, stack: Stack, programs: Path, nodes: int) -> None:
         self.port = free_port()
-        self.url = re.sub(r"/hamiacct$", "/placement", stack.postgres.url)
+        self.url = re.sub(r"/hamiacct$", "/placement", stack.database_url)
         folder = stack.folder / "placement"
         folder.mkdir()
         driver = self.url.replace("postgresql://", "postgresql+psycopg2://")
@@ -62,7 +64,7 @@ class Placement:
             f"[placement_database]\nconnection = {driver}\nmax_pool_size = {BLOCKING_THREADS}\n"
             "[api]\nauth_strategy = noauth2\n"
         )
-        with psycopg.connect(stack.postgres.url, autocommit=True) as server:
+        with psycopg.connect(stack.database_url, autocommit=True) as server:
             server.execute("CREATE DATABASE placement")
         env = {"PATH": f"{programs}:{os.environ['PATH']}", "OS_PLACEMENT_CONFIG_DIR": str(folder)}
         sync = [programs / "placement-manage", "--config-file", folder / "placement.conf", "db", "sync"]
@@ -123,26 +125,28 @@ class Placement:
             database.execute("ANALYZE")
         return names
 
-    def claims_per_second(self, clients: int, each: int, card_of: Callable[[int], str]) -> float:
-        """PUTs of new allocations; what was claimed is given back outside the measured time."""
+    def claim(self, clients: int, card: Callable[[], str], seconds: float) -> Run:
+        """PUTs of new allocations by so many clients; what was claimed is given back outside the time."""
         consumers: list[str] = []
 
-        def requests_of(client: int, connection: Connection) -> list[bytes]:
-            made = []
-            for _ in range(each):
+        def claims(connection: Connection) -> Iterator[Call]:
+            while True:
                 consumer = str(uuid.uuid4())
                 consumers.append(consumer)
                 resources = {"VGPU": 1, "MEMORY_MB": 64}
-                body = {
-                    "allocations": {card_of(client): {"resources": resources}},
-                    "consumer_generation": None,
-                    **CONSUMER,
-                }
-                made.append(connection.request("PUT", f"/allocations/{consumer}", body))
-            return made
+                body = {"allocations": {card(): {"resources": resources}}, "consumer_generation": None}
+                yield Call(connection.request("PUT", f"/allocations/{consumer}", body | CONSUMER))
 
-        run = at_once(self.connect, clients, requests_of)
-        connection = self.connect()
-        for consumer in consumers:
-            connection.send(connection.request("DELETE", f"/allocations/{consumer}"))
-        return run.rate
+        run = crowd(self.connect, clients, claims, seconds)
+        left = iter(consumers)
+
+        def undo(connection: Connection) -> Iterator[Call]:
+            for consumer in left:
+                yield Call(connection.request("DELETE", f"/allocations/{consumer}"))
+
+        crowd(self.connect, clients, undo, UNDO_SECONDS)
+        return run
+
+    def peak_mib(self) -> float:
+        """The most that one of its processes has held."""
+        return max(map(peak_mib, psutil.Process(self.process.pid).children(recursive=True)))

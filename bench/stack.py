@@ -1,4 +1,4 @@
-"""The service as it runs in earnest, on servers of its own: PostgreSQL that syncs, Valkey, web, workers."""
+"""The service as it runs in earnest, on servers of its own: PostgreSQL that syncs, Valkey, all processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
+from typing import NamedTuple, TypeVar
 
 import psutil
 import psycopg
@@ -19,21 +25,58 @@ from devservers.processes import Failed, Process, free_port
 from devservers.valkey import Valkey
 
 TOKEN = "a-token-for-the-bench"
+WORKERS = 2
+LOOK_SECONDS = 0.01
+DRAINED_SECONDS = 300
+WAITING = "FROM hamiacct_event WHERE state = 'waiting' AND attempts >= 0"
+SOME_WAIT = f"SELECT EXISTS (SELECT {WAITING})"
+OLDEST_WAITING = f"SELECT min(resource_version) {WAITING}"
+
+
+Started = TypeVar("Started", Process, Postgres, Valkey)
+
+
+class Ran(NamedTuple):
+    """A program that has ended: what it said, how long it took and what it held at most."""
+
+    output: str
+    seconds: float
+    peak_mib: float
 
 
 class Stack:
     """Everything, started; `with` ends it."""
 
-    def __init__(self, folder: Path, *, workers: int = 2) -> None:
+    port: int
+    token = TOKEN
+    folder: Path
+    database_url: str
+    postgres: Path
+    """The server's program; pgbench is looked for beside it."""
+    env: dict[str, str]
+    web: Process
+    worker: Process
+    beat: Process | None = None
+
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
-        self.postgres = Postgres(folder, durable=True)
-        self.valkey = Valkey(folder)
+        self._started: list[Process | Postgres | Valkey] = []
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        postgres = self._keep(Postgres(self.folder, durable=True))
+        self.database_url, self.postgres = postgres.url, postgres.program
+        valkey = self._keep(Valkey(self.folder))
         self.env = {name: text for name, text in os.environ.items() if not name.startswith("HAMIACCT_")}
         self.env |= {
             "DJANGO_SETTINGS_MODULE": "bench.settings",
-            "HAMIACCT_DATABASE_URL": self.postgres.url,
-            "HAMIACCT_REDIS_URL": self.valkey.url,
+            "HAMIACCT_DATABASE_URL": self.database_url,
+            "HAMIACCT_REDIS_URL": valkey.url,
             "HAMIACCT_SECRET_KEY": "bench",
             "HAMIACCT_BOOTSTRAP_TOKEN": TOKEN,
             "HAMIACCT_LOG_LEVEL": "WARNING",
@@ -41,18 +84,48 @@ class Stack:
             "HAMIACCT_MAX_LAG_SECONDS": "86400",
         }
         launch.manage(self.env, "migrate", "--no-input")
-        self.web = self.start_web()
-        words = ["celery", "-A", "hamiacct.celery", "worker", "--concurrency", str(workers), "-l", "WARNING"]
-        self.worker = launch.python("worker", words, self.env, folder / "worker.log")
+        self.web = self.start_web(self.port)
+        words = ["celery", "-A", "hamiacct.celery", "worker", "--concurrency", str(WORKERS), "-l", "WARNING"]
+        log = self.folder / "worker.log"
+        self.worker = self._keep(launch.python("worker", words, self.env, log))
         beat = ["celery", "-A", "hamiacct.celery", "beat", "--pidfile="]
-        self.beat = launch.python("beat", beat, self.env, folder / "beat.log")
+        self.beat = self._keep(launch.python("beat", beat, self.env, self.folder / "beat.log"))
 
-    def start_web(self) -> Process:
-        web = launch.python(
-            "web", ["hamiacct.server", "--port", str(self.port)], self.env, self.folder / "web.log"
-        )
-        launch.wait_for_web(web, self.port)
+    def _keep(self, started: Started) -> Started:
+        self._started.append(started)
+        return started
+
+    def start_web(self, port: int) -> Process:
+        """A web server, its processes with it, that answers."""
+        words = ["hamiacct.server", "--port", str(port)]
+        web = self._keep(launch.python("web", words, self.env, self.folder / "web.log"))
+        launch.wait_for_web(web, port)
         return web
+
+    def restart_web(self) -> None:
+        """So that nobody holds what he held before."""
+        self._end(self.web)
+        self.web = self.start_web(self.port)
+
+    @contextmanager
+    def another_web(self) -> Iterator[int]:
+        """A second web server on the same database; its port."""
+        port = free_port()
+        web = self.start_web(port)
+        try:
+            yield port
+        finally:
+            self._end(web)
+
+    def _end(self, process: Process) -> None:
+        self._started.remove(process)
+        process.stop()
+
+    def stop(self) -> None:
+        """Ends everything, the last that was started first."""
+        while self._started:
+            self._started.pop().stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self) -> Stack:
         return self
@@ -60,51 +133,113 @@ class Stack:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for one in (self.web, self.worker, self.beat, self.valkey, self.postgres):
-            one.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.stop()
 
-    def connect(self) -> Connection:
-        return Connection(self.port, TOKEN)
+    def connect(self, port: int | None = None) -> Connection:
+        return Connection(port or self.port, self.token)
 
-    def pause_worker(self) -> None:
-        """Stops the workers where they are, and forgets that one was woken."""
-        for one in self._workers():
+    # --- workers ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def paused_workers(self) -> Iterator[None]:
+        """The workers stand still meanwhile, and take up what was stored when it ends."""
+        paused = self._with_children(self.worker)
+        for one in paused:
             one.suspend()
+        try:
+            yield
+        finally:
+            for one in paused:
+                one.resume()
 
-    def resume_worker(self) -> None:
-        for one in self._workers():
-            one.resume()
+    def drained(self) -> None:
+        """Returns when no event waits. The database is asked, by its index of what waits: the cluster's
+        totals over HTTP cost more than what is measured."""
+        quiet, end = threading.Event(), monotonic() + DRAINED_SECONDS
+        with self.database() as database:
+            while database.execute(SOME_WAIT).fetchone() == (True,):
+                if monotonic() > end:
+                    raise Failed(f"events still wait after {DRAINED_SECONDS} s")
+                quiet.wait(LOOK_SECONDS)
 
-    def _workers(self) -> list[psutil.Process]:
-        master = psutil.Process(self.worker.pid)
+    def database(self) -> psycopg.Connection:
+        return psycopg.connect(self.database_url, autocommit=True)
+
+    def last_words(self) -> str:
+        """The ends of the logs of ours, for somebody who wonders why a scenario failed."""
+        return "\n".join(
+            f"{one.name}: {words}" for one in (self.web, self.worker) if (words := one.last_words(8))
+        )
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def forget_peaks(self) -> None:
+        """From here on peaks are counted anew, where the system can (Linux)."""
+        for one in self._measured().values():
+            for process in one:
+                try:
+                    Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+                except OSError:
+                    continue
+
+    def peaks_mib(self) -> dict[str, float]:
+        """The most that any process of a role has held at once, in MiB."""
+        return {role: max(map(peak_mib, some)) for role, some in self._measured().items() if some}
+
+    def _measured(self) -> dict[str, list[psutil.Process]]:
+        return {
+            "web": psutil.Process(self.web.pid).children(recursive=True),
+            "worker": psutil.Process(self.worker.pid).children(recursive=True),
+            "beat": [psutil.Process(self.beat.pid)] if self.beat else [],
+        }
+
+    def _with_children(self, process: Process) -> list[psutil.Process]:
+        master = psutil.Process(process.pid)
         return [master, *master.children(recursive=True)]
 
-    def web_memory_mib(self) -> float:
-        """The largest resident set of one web process, in MiB."""
-        children = psutil.Process(self.web.pid).children(recursive=True)
-        return max(child.memory_info().rss for child in children) / 2**20
+    # --- programs ---------------------------------------------------------------------------------
 
-    def pgbench(self, clients: int, seconds: int) -> float:
+    def manage(self, *words: str) -> Ran:
+        """manage.py, run to its end, with what it took."""
+        watched = [sys.executable, "-m", "bench.watched", sys.executable, "manage.py", *words]
+        ran = subprocess.run(watched, cwd=launch.ROOT, env=self.env, capture_output=True, text=True)
+        if ran.returncode:
+            raise Failed(f"manage.py {words[0]} failed:\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
+        seconds, peak = ran.stderr.splitlines()[-1].split()
+        return Ran(ran.stdout, float(seconds), float(peak))
+
+    def pgbench(self, clients: int, seconds: float) -> float:
         """Transactions per second of pgbench's simple update on the same server. Failed without pgbench."""
-        beside = Path(self.postgres.program).with_name("pgbench")
-        program = str(beside) if beside.exists() else shutil.which("pgbench")
-        if not program:
-            raise Failed("pgbench is not on this machine (Debian: postgresql-contrib or postgresql)")
-        url = re.sub(r"/hamiacct$", "/yardstick", self.postgres.url)
-        with_client = ["--client", str(clients), "--jobs", "2", "--time", str(seconds), "-N", "-n", url]
-        if "yardstick" not in self._databases():
-            self._sql("CREATE DATABASE yardstick")
+        program = pgbench_program(self.postgres)
+        url = re.sub(r"/hamiacct$", "/yardstick", self.database_url)
+        with self.database() as connection:
+            there = "SELECT 1 FROM pg_database WHERE datname = 'yardstick'"
+            is_new = connection.execute(there).fetchone() is None
+            if is_new:
+                connection.execute("CREATE DATABASE yardstick")
+        if is_new:
             subprocess.run([program, "-i", "-s", "10", "-q", url], check=True, capture_output=True)
-        told = subprocess.run([program, *with_client], check=True, capture_output=True, text=True).stdout
-        found = re.search(r"tps = ([\d.]+)", told)
-        assert found, told
+        words = ["--client", str(clients), "--jobs", "2", "--time", str(max(1, round(seconds)))]
+        ran = subprocess.run([program, *words, "-N", "-n", url], check=True, capture_output=True, text=True)
+        found = re.search(r"tps = ([\d.]+)", ran.stdout)
+        assert found, ran.stdout
         return float(found[1])
 
-    def _databases(self) -> list[str]:
-        return self._sql("SELECT datname FROM pg_database")
 
-    def _sql(self, text: str) -> list[str]:
-        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
-            cursor = connection.execute(text)
-            return [row[0] for row in cursor.fetchall()] if cursor.description else []
+def pgbench_program(postgres: Path) -> str:
+    """The one beside the server, else the machine's own."""
+    beside = postgres.with_name("pgbench")
+    program = str(beside) if beside.exists() else shutil.which("pgbench")
+    if not program:
+        raise Failed("pgbench is not on this machine (Debian: postgresql-contrib or postgresql)")
+    return program
+
+
+def peak_mib(process: psutil.Process) -> float:
+    """The most a process has held, in MiB; what it holds now where the system does not tell."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
+        return process.memory_info().rss / 2**20 if process.is_running() else 0.0
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(found[1]) / 1024 if found else 0.0
