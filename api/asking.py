@@ -165,8 +165,13 @@ def keep(
 
 def in_one_text(failed: Iterable[Misfit]) -> str:
     """Why no node takes a pod: every message, and the nodes that gave it."""
+    return in_one_text_of((misfit.message, (misfit.node,)) for misfit in failed)
+
+
+def in_one_text_of(refused: Iterable[tuple[str, Iterable[str]]]) -> str:
+    """The same, of messages and the nodes that gave them."""
     nodes: dict[str, list[str]] = {}
-    for misfit in failed:
-        nodes.setdefault(misfit.message, []).append(misfit.node)
+    for message, names in refused:
+        nodes.setdefault(message, []).extend(names)
     told = [f"{message} ({', '.join(sorted(nodes[message]))})" for message in sorted(nodes)]
     return f"no node takes the pod: {'; '.join(told) or 'there is none to ask'}"

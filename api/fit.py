@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import orjson
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -14,10 +15,10 @@ from rest_framework.response import Response
 
 from api import asking, bodies
 from api.auth import SCHEDULERS
-from api.endpoint import OF_BODIES, Endpoint
+from api.endpoint import OF_BODIES, Endpoint, Part
 from api.pods import HeldSerializer, PartSerializer
 from hamiacct import config
-from hamiacct.accounting import pods
+from hamiacct.accounting import fleet, pods
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.fit import Misfit, Placement
 from hamiacct.accounting.holdings import Held
@@ -141,7 +142,42 @@ def candidate_shape(placement: Placement, pod: pods.Pod, at: datetime) -> dict[s
 
 def misfit_shape(misfit: Misfit) -> dict[str, Any]:
     """The shape of a refusal."""
-    return {"node": misfit.node, "message": misfit.message, "reasons": dict(misfit.reasons)}
+    return {"node": misfit.node, "message": misfit.message, "reasons": _plain(misfit.reasons)}
+
+
+def _plain(reasons: Mapping[str, int]) -> dict[str, int]:
+    """Reasons as mere texts: the quick writer of answers takes no other keys."""
+    return {str(reason): count for reason, count in reasons.items()}
+
+
+class Failed(Part):
+    """Every node that refuses, by name. All that refuse alike say the same, which is written once."""
+
+    def __init__(self, refusals: Sequence[fleet.Refusal]) -> None:
+        self.refusals = refusals
+
+    def value(self) -> list[dict[str, Any]]:
+        """One shape a node."""
+        return [misfit_shape(misfit) for misfit in fleet.Judgement((), tuple(self.refusals)).failed]
+
+    def text(self) -> bytes:
+        """The same as JSON."""
+        names = orjson.dumps([refusal.nodes for refusal in self.refusals])
+        if b"\\" in names:  # then a name is not what stands between two quotes
+            return orjson.dumps(self.value())
+        ends = [
+            orjson.dumps({"message": refusal.message, "reasons": _plain(refusal.reasons)})[1:].decode()
+            for refusal in self.refusals
+        ]
+        if len(ends) == 1:
+            between = f'",{ends[0]},{{"node":"'
+            told = '","'.join(self.refusals[0].nodes).replace('","', between)
+            return f'[{{"node":"{told}",{ends[0]}]'.encode()
+        end_of: dict[str, str] = {}
+        for refusal, end in zip(self.refusals, ends, strict=True):
+            end_of.update(dict.fromkeys(refusal.nodes, end))
+        told = ",".join([f'{{"node":"{node}",{end_of[node]}' for node in sorted(end_of)])
+        return f"[{told}]".encode()
 
 
 class Fit(Endpoint):
@@ -180,8 +216,10 @@ class Fit(Endpoint):
             seen=asking.look(question, at=now),
         )
         if not found.fits:
-            verdict = Refusal.NO_QUOTA if fits.is_about_quota(found.failed) else Refusal.NO_FIT
-            message = asking.in_one_text(found.failed) if asked["verdicts"] else "no node takes the pod"
+            verdict = Refusal.NO_QUOTA if fits.is_about_quota(found.refusals) else Refusal.NO_FIT
+            message = "no node takes the pod"
+            if asked["verdicts"]:
+                message = asking.in_one_text_of((one.message, one.nodes) for one in found.refusals)
             asking.keep(Question.FIT, verdict, pod, message=message, reasons=found.reasons)
         answer: dict[str, Any] = {
             "fits": found.fits,
@@ -189,6 +227,6 @@ class Fit(Endpoint):
             "candidates": [candidate_shape(one, question.pod, now) for one in found.candidates],
         }
         if asked["verdicts"]:
-            answer["failed"] = [misfit_shape(misfit) for misfit in found.failed]
+            answer["failed"] = Failed(found.refusals)
             answer["reasons"] = found.reasons
         return Response(answer)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
 
 from django.conf import settings
@@ -16,6 +17,7 @@ from hamiacct.accounting.amounts import Amount
 from hamiacct.accounting.asks import Ask, Room
 from hamiacct.accounting.errors import Unavailable
 from hamiacct.accounting.fit import Misfit, Placement
+from hamiacct.accounting.fleet import Judgement, Refusal
 from hamiacct.accounting.holdings import Held
 from hamiacct.accounting.offers import FitDevice, FitNode
 from hamiacct.accounting.pods import DeviceKey, Pod
@@ -37,28 +39,38 @@ class Question:
     ask: Ask
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fit:
     """Where the pod fits, best first, and why not elsewhere. A pod that asks for nothing fits everywhere."""
 
     candidates: tuple[Placement, ...]
-    failed: tuple[Misfit, ...]
+    refusals: tuple[Refusal, ...]
     fits: bool
     as_of: datetime
 
-    @property
+    @cached_property
+    def failed(self) -> tuple[Misfit, ...]:
+        """One verdict per node that refuses, by name; where all are told at once, `refusals` are shorter."""
+        return Judgement((), self.refusals).failed
+
+    @cached_property
     def reasons(self) -> dict[str, list[str]]:
         """The failed nodes, by each of their reasons."""
-        return reasons_of(self.failed)
+        return by_reason((refusal.reasons, refusal.nodes) for refusal in self.refusals)
 
 
 def reasons_of(failed: Iterable[Misfit]) -> dict[str, list[str]]:
     """The nodes that refused, by each of their reasons."""
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for misfit in failed:
-        for reason in misfit.reasons:
-            by_reason[reason].append(misfit.node)
-    return {reason: sorted(by_reason[reason]) for reason in sorted(by_reason)}
+    return by_reason((misfit.reasons, (misfit.node,)) for misfit in failed)
+
+
+def by_reason(refused: Iterable[tuple[Iterable[str], Iterable[str]]]) -> dict[str, list[str]]:
+    """Nodes by reason as a mere text, of reasons and the nodes that gave them; each once."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for reasons, nodes in refused:
+        for reason in reasons:
+            found[str(reason)] += nodes
+    return {reason: sorted(found[reason]) for reason in sorted(found)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +147,8 @@ def find_in(
         verdicts=verdicts,
         instead=[node for name, node in instead.items() if nodes is None or name in nodes],
     )
-    failed = judged.failed if verdicts else ()
-    return Fit(judged.candidates, failed, bool(judged.candidates), at)
+    refusals = judged.refusals if verdicts else ()
+    return Fit(judged.candidates, refusals, bool(judged.candidates), at)
 
 
 def look(question: Question, *, at: datetime) -> Moment:
@@ -161,9 +173,13 @@ def simulate(question: Question, nodes: Sequence[devices.Node], *, at: datetime)
     room, held = room_for(question.pod), held_by(question.pod.uid)
     verdicts = [fit.place(without(_as_offered(node, stored), held), question.ask, room) for node in nodes]
     placements = [verdict for verdict in verdicts if isinstance(verdict, Placement)]
-    failed = tuple(verdict for verdict in verdicts if isinstance(verdict, Misfit))
+    refusals = tuple(
+        Refusal(verdict.message, verdict.reasons, verdict.container, verdict.position, (verdict.node,))
+        for verdict in verdicts
+        if isinstance(verdict, Misfit)
+    )
     best = fit.order_placements(placements, question.ask.node_policy)
-    return Fit(tuple(best), failed, bool(best), at)
+    return Fit(tuple(best), refusals, bool(best), at)
 
 
 def capacity(
@@ -362,6 +378,6 @@ def _left_of(room: Room, placement: Placement, node: FitNode) -> Room:
     return Room(left)
 
 
-def is_about_quota(failed: Iterable[Misfit]) -> bool:
+def is_about_quota(failed: Iterable[Misfit | Refusal]) -> bool:
     """Whether some node refused for its quota's sake."""
-    return any(Reason.QUOTA in misfit.reasons for misfit in failed)
+    return any(Reason.QUOTA in one.reasons for one in failed)
