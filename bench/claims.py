@@ -15,7 +15,6 @@ from bench.trial import EMPTY, Trial, empty_views
 HOT = "hot"
 SMALL = fleets.Shape((), ((64, 0),))
 BLOCK = 10
-CLIENTS = (1, 4, 16, 64)
 CROWD = 16
 
 
@@ -129,9 +128,9 @@ def hot_card(trial: Trial) -> None:
     add_hot_node(trial)
     calls_of = by_turns(trial, lambda: HOT)
     crowd(trial.stack.connect, CROWD, calls_of, trial.extent.seconds / 3)
-    runs: dict[int, list[Run]] = {clients: [] for clients in CLIENTS}
+    runs: dict[int, list[Run]] = {clients: [] for clients in trial.extent.clients}
     for _ in trial.rounds:
-        for clients in CLIENTS:
+        for clients in trial.extent.clients:
             runs[clients].append(crowd(trial.stack.connect, clients, calls_of, trial.extent.seconds))
     at_four = [run.rate for run in runs[4]]
     for clients, some in runs.items():
@@ -160,7 +159,7 @@ def beside_placement(trial: Trial) -> None:
             ("spread", lambda: chance.choice(peer.cards), some_node(trial)),
             ("one card", lambda: peer.hot, lambda: HOT),
         ):
-            for clients in CLIENTS:
+            for clients in trial.extent.clients:
                 _side_by_side(trial, peer, where, clients, card, node)
         _candidates(trial, peer)
         trial.add("placement-memory", "memory of a process of Placement", "MiB", [peer.peak_mib()])

@@ -5,12 +5,13 @@ What stands between `<!-- made: NAME -->` and `<!-- end -->` is made; the rest i
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from bench import goals, plots, results
+from bench import goals, plots, profiles, results
 from bench.goals import FLAT_TO, Results, figures_of
 from devservers.launch import ROOT
 
@@ -76,6 +77,24 @@ def memory_table(found: Results) -> str:
     return table(("scenario", "web, MiB", "worker, MiB", "beat, MiB"), rows)
 
 
+def profile_table(_: Results) -> str:
+    """Where the time of a call goes, of bench/profiles.json."""
+    if not profiles.PATH.exists():
+        return "Not measured yet."
+    found = json.loads(profiles.PATH.read_text())
+    rows = [
+        (
+            f"`{key}`",
+            f"{number(one['ms'])} ms",
+            *(f"{one['shares'].get(layer, 0):.0%}" for layer in profiles.ORDER),
+        )
+        for key, one in found["calls"].items()
+    ]
+    size = f"{found['nodes']:,} nodes, {found['pods']:,} pods"
+    told = f"At {size}, in one process; `events-call` is one call with 500 events, applied in it."
+    return f"{told}\n\n{table(('', 'a call', *profiles.ORDER), rows)}"
+
+
 def machine(found: Results) -> str:
     """On what, and of what."""
     where, versions = found["machine"], found["versions"]
@@ -125,6 +144,7 @@ PARTS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
         "figures": figure_tables,
         "memory": memory_table,
         "machine": machine,
+        "profile": profile_table,
         "how_fast": how_fast,
     }
 )

@@ -60,7 +60,7 @@ class Placement:
         folder.mkdir()
         driver = self.url.replace("postgresql://", "postgresql+psycopg2://")
         (folder / "placement.conf").write_text(
-            "[DEFAULT]\nlog_file = /dev/null\n"
+            "[DEFAULT]\nlog_file = /dev/null\ndefault_log_levels = placement=WARN,sqlalchemy=WARN,oslo=WARN\n"
             f"[placement_database]\nconnection = {driver}\nmax_pool_size = {BLOCKING_THREADS}\n"
             "[api]\nauth_strategy = noauth2\n"
         )

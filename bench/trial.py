@@ -39,6 +39,8 @@ class Extent:
     burst: int = 20_000
     replayed: int = 100_000
     freshness_seconds: float = 60.0
+    clients: tuple[int, ...] = (1, 4, 16, 64)
+    """Of claims at once."""
 
 
 FULL = Extent()
@@ -52,6 +54,7 @@ QUICK = Extent(
     burst=2_000,
     replayed=3_000,
     freshness_seconds=3.0,
+    clients=(4, 16),
 )
 
 
