@@ -48,8 +48,6 @@ def main() -> None:
         show_fleet(results.read(out), nodes)
     found = results.read(out)
     show_goals(found)
-    if out == results.PATH:
-        page.write(found)
     console.print(f"{perf_counter() - began:.0f} s; written to {out}")
     if failed:
         raise SystemExit(f"these failed, and their earlier figures stand: {', '.join(failed)}")
@@ -78,10 +76,10 @@ def run_fleet(nodes: int, pods: int, names: Sequence[str], extent: Any, out: Pat
             try:
                 run_scenario(trial, name, out)
             except Exception:
-                if name == LOAD:
-                    raise
                 failed.append(f"{name} at {nodes:,}")
                 console.print(traceback.format_exc(), stack.last_words(), markup=False)
+                if name == LOAD:
+                    return
 
 
 def run_scenario(trial: Trial, name: str, out: Path) -> None:
@@ -98,6 +96,8 @@ def run_scenario(trial: Trial, name: str, out: Path) -> None:
     taken = perf_counter() - before
     found = results.merged(results.read(out), trial.fleet.nodes, trial.pods, name, trial.figures, peaks)
     results.write(out, found)
+    if out == results.PATH:
+        page.write(results.read())
     console.print(f"  {name:14} {taken:6.1f} s", " ".join(map(brief, trial.figures[:4])), soft_wrap=True)
 
 
@@ -107,7 +107,9 @@ def brief(figure: Any) -> str:
 
 
 def show_fleet(found: dict[str, Any], nodes: int) -> None:
-    fleet = found["fleets"][str(nodes)]
+    fleet = found["fleets"].get(str(nodes))
+    if fleet is None:
+        return
     table = Table(title=f"{nodes:,} nodes x 8 cards, {fleet['pods']:,} pods")
     for column in ("figure", "median", "p99", "spread", "x", "spread", "of", ""):
         table.add_column(column, justify="left" if column in ("figure", "of", "") else "right")
