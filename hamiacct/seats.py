@@ -31,7 +31,7 @@ AT_ONCE: Mapping[Kind, int] = {
     Kind.PROBES: 2,
     Kind.WEBHOOKS: 3,
     Kind.QUESTIONS: 3,
-    Kind.CLAIMS: 3,
+    Kind.CLAIMS: 12,  # those that wait for the database are served together, with one connection
     Kind.BINDS: 2,
     Kind.EVENTS: 3,
     Kind.LISTS: 1,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -134,7 +134,19 @@ def post(postings: Sequence[Posting], *, at: datetime, locked: Locked | None = N
     lines = [line for posting in postings for line in _lines(posting, after[posting.pod_uid], devices)]
     of_quotas, looks = _quota_differences(postings, before, after, of_namespaces)
     of_devices = _device_differences(lines, devices)
-    _write(uids, before, after, devices, of_devices, _namespace_differences(lines), of_quotas, lines, at=at)
+    write = _WRITE if locked is None else _WRITE_LOCKED
+    _write(
+        write,
+        uids,
+        before,
+        after,
+        devices,
+        of_devices,
+        _namespace_differences(lines),
+        of_quotas,
+        lines,
+        at=at,
+    )
     findings.look_at_devices(_told_anew(devices, of_devices), at=at)
     findings.look_at_quotas(looks, at=at)
 
@@ -305,7 +317,12 @@ SELECT count(*) FROM written
 )
 
 
+# The same for callers that locked what it writes to, whose plans go by keys: a plan is kept by its name.
+_WRITE_LOCKED = replace(_WRITE, name="hamiacct_post_locked")
+
+
 def _write(
+    statement: Statement,
     uids: Sequence[str],
     before: _Entries,
     after: _Entries,
@@ -334,7 +351,7 @@ def _write(
         "quotas": [(*place, total.memory_mib, total.cores) for place, total in _real(of_quotas)],
         "lines": [_columns_of(line) for line in lines],
     }
-    _WRITE.rows(at, orjson.dumps(written).decode())
+    statement.rows(at, orjson.dumps(written).decode())
 
 
 def _columns(number: int, rows_: Sequence[Sequence[Any]]) -> list[list[Any]]:

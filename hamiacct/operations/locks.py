@@ -55,10 +55,15 @@ def take(space: Space, keys: Iterable[str]) -> None:
             )
 
 
+# What follows in such a transaction finds rows by their keys. Its plans are kept, and one that was made while
+# a table was almost empty would read all of it from then on, until somebody analyses the table.
+_BY_KEYS = ", ".join(
+    f"set_config('enable_{way}', 'off', true)" for way in ("seqscan", "hashjoin", "mergejoin")
+)
 _OF_POD = Statement(
     "hamiacct_lock_pod",
     "int, int, int, int, int, int",
-    "SELECT pg_advisory_xact_lock_shared($1, $2), pg_advisory_xact_lock_shared($3, $4),"
+    f"SELECT {_BY_KEYS}, pg_advisory_xact_lock_shared($1, $2), pg_advisory_xact_lock_shared($3, $4),"
     " pg_advisory_xact_lock($5, $6), clock_timestamp()",
 )
 
@@ -83,10 +88,12 @@ def take_pod(namespace: str, name: str) -> datetime:
 _OF_FREE_PODS = Statement(
     "hamiacct_lock_free_pods",
     "text, int, int, int, int, int, int[]",
-    "SELECT set_config('lock_timeout', $1, true), pg_advisory_xact_lock_shared($2, $3),"
-    " pg_advisory_xact_lock_shared($4, $5),"
-    " (SELECT array_agg(number) FROM unnest($7) AS number WHERE pg_try_advisory_xact_lock($6, number)),"
-    " clock_timestamp()",
+    f"""
+SELECT {_BY_KEYS}, set_config('lock_timeout', $1, true),
+    pg_advisory_xact_lock_shared($2, $3), pg_advisory_xact_lock_shared($4, $5),
+    (SELECT array_agg(number) FROM unnest($7) AS number WHERE pg_try_advisory_xact_lock($6, number)),
+    clock_timestamp()
+""",  # noqa: S608  # the words are ours
 )
 
 
