@@ -75,7 +75,7 @@ def run_fleet(nodes: int, pods: int, names: Sequence[str], extent: Any, out: Pat
         for name in (LOAD, *names):
             try:
                 run_scenario(trial, name, out)
-            except Exception:
+            except Exception:  # noqa: BLE001 - told, and the next one may do
                 failed.append(f"{name} at {nodes:,}")
                 console.print(traceback.format_exc(), stack.last_words(), markup=False)
                 if name == LOAD:
