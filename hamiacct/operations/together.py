@@ -151,14 +151,13 @@ class Together(Generic[Wish, Answer]):
             self._tell(places, outcomes, own)
 
     def _next(self) -> list[_Place[Wish, Answer]]:
-        """Takes those that waited longest out of the queue; of one key the first alone."""
+        """Takes those that waited longest out of the queue, up to the second of one key."""
         chosen: dict[Hashable, _Place[Wish, Answer]] = {}
-        left: list[_Place[Wish, Answer]] = []
         while self._waiting and len(chosen) < self._most:
-            place = self._waiting.popleft()
-            if chosen.setdefault(self._key(place.wish), place) is not place:
-                left.append(place)
-        self._waiting.extendleft(reversed(left))
+            key = self._key(self._waiting[0].wish)
+            if key in chosen:
+                break
+            chosen[key] = self._waiting.popleft()
         return list(chosen.values())
 
     def _tell(
