@@ -22,6 +22,7 @@ from hamiacct.accounting.pods import DeviceKey
 from hamiacct.accounting.words import Book, ChargedAs, Rule
 from hamiacct.operations import findings, ledger, locks, quota_events
 from hamiacct.operations.ledger import Line
+from hamiacct.queries import streamed
 from hamiacct.queries.fleet import STANDING
 
 REPAIR_LOCK_TIMEOUT = "60s"
@@ -198,7 +199,8 @@ def _differences(
 
 def _entries() -> dict[_EntryKey, Sizes]:
     fields = ("pod_id", "device__node", "device__uuid", "vendor", *NAMES)
-    return {_EntryKey(*row[:4]): row[4:] for row in models.UsageEntry.objects.values_list(*fields).iterator()}
+    entries = streamed.rows(models.UsageEntry.objects.values_list(*fields))
+    return {_EntryKey(*row[:4]): row[4:] for row in entries}
 
 
 def _replayed() -> dict[str, Sizes]:
@@ -210,7 +212,7 @@ def _replayed() -> dict[str, Sizes]:
         .values_list(*keys)
         .annotate(*(Sum(name) for name in NAMES))
     )
-    return {str(_EntryKey(*row[:4])): tuple(map(int, row[4:])) for row in sums.iterator()}
+    return {str(_EntryKey(*row[:4])): tuple(map(int, row[4:])) for row in streamed.rows(sums)}
 
 
 def _devices() -> dict[tuple[str, str], Sizes]:
@@ -258,7 +260,7 @@ def _expected_entries(entries: Mapping[_EntryKey, Sizes]) -> tuple[dict[str, Siz
     """What each pod should be charged by its stored allocation, beside what its entries say."""
     expected: dict[str, Sizes] = {}
     holds = {hold.pod_uid: hold for hold in models.Reservation.objects.filter(state__in=STANDING)}
-    for pod in models.Pod.objects.exclude(charged_as=ChargedAs.NOTHING).iterator(chunk_size=2000):
+    for pod in streamed.rows(models.Pod.objects.exclude(charged_as=ChargedAs.NOTHING)):
         for key, amount in _charge_of(pod, holds.get(pod.uid)).items():
             expected[str(_EntryKey(pod.uid, *key))] = (amount.slots, amount.memory_mib, amount.cores)
     return expected, {str(key): sizes[:3] for key, sizes in entries.items()}

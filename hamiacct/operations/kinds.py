@@ -15,6 +15,7 @@ from hamiacct.kube.manifests import Envelope
 from hamiacct.operations import locks, node_events, pod_events, quota_events
 from hamiacct.operations.pod_events import Verdict
 from hamiacct.operations.streams import Seen, Stream
+from hamiacct.queries import streamed
 from hamiacct.queries.arrays import among
 from hamiacct.queries.fleet import STANDING
 
@@ -74,7 +75,7 @@ class _Pods:
                 max(version, bound[uid] + 1) if uid in bound else version,
                 history,
             )
-            for uid, ended_by, state, version, history in known.iterator()
+            for uid, ended_by, state, version, history in streamed.rows(known)
         ]
 
     def parse(self, manifest: dict[str, object], at: datetime) -> object:

@@ -33,6 +33,7 @@ from hamiacct.accounting.pods import ContainerClass, DeviceKey
 from hamiacct.accounting.words import ChargedAs, PodState, ReservationState, Whereabouts
 from hamiacct.kube.hami_metrics import Card as CardName
 from hamiacct.kube.hami_metrics import Holding, Reported
+from hamiacct.queries import streamed
 from hamiacct.queries.arrays import among
 
 DEFAULT_FORMULA = Formula.V2_10
@@ -195,7 +196,7 @@ def _shares(
     )
     holds = models.Reservation.objects.filter(pod_uid=OuterRef("pk"), state__in=STANDING)
     told = pods.annotate(entries_now=ArraySubquery(entries), held=Subquery(holds.values("allocations")))
-    for row in told.only(*SHOWN_OF_A_POD).iterator(chunk_size=AT_ONCE):
+    for row in streamed.rows(told.only(*SHOWN_OF_A_POD), at_once=AT_ONCE):
         by_hold = row.charged_as == ChargedAs.HELD and row.held
         if by_hold:
             row.allocations = row.held

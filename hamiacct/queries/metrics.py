@@ -22,7 +22,7 @@ from hamiacct.accounting.words import (
     ReservationState,
 )
 from hamiacct.kube import annotations as codec
-from hamiacct.queries import inbox, quotas, usage, watching
+from hamiacct.queries import inbox, quotas, streamed, usage, watching
 
 
 class Card(NamedTuple):
@@ -146,8 +146,8 @@ def _cards() -> Iterator[Card]:
     fields = ("node", "uuid", "index", "model", "vendor", "slots_used")
     sizes = ("memory_mib_total", "memory_mib_used", "cores_total", "cores_used")
     vendors = config.vendor_by_key()
-    for node, uuid, index, model, key, slots, memory, memory_used, cores, cores_used in (
-        rows.order_by(*usage.IN_A_NODE).values_list(*fields, *sizes).iterator(chunk_size=5000)
+    for node, uuid, index, model, key, slots, memory, memory_used, cores, cores_used in streamed.rows(
+        rows.order_by(*usage.IN_A_NODE).values_list(*fields, *sizes), at_once=5000
     ):
         vendor = vendors.get(key)
         in_mib = vendor is None or vendor.memory_is_mib
@@ -223,7 +223,9 @@ def _shares() -> Iterator[Share]:
     vendors = config.vendor_by_key()
     totals = {
         (node, uuid): cores
-        for node, uuid, cores in models.Device.objects.values_list("node", "uuid", "cores_total").iterator()
+        for node, uuid, cores in streamed.rows(
+            models.Device.objects.values_list("node", "uuid", "cores_total")
+        )
     }
     sums: dict[tuple[str, str, str, int, str], tuple[int | None, int]] = {}
     for pod in usage.charged():

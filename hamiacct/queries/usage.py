@@ -16,7 +16,7 @@ from hamiacct.accounting.holdings import Layout, Vendors, device_uuid, readings
 from hamiacct.accounting.pods import ContainerClass
 from hamiacct.accounting.vendors import Vendor
 from hamiacct.accounting.words import ChargedAs, FindingCode, PodState
-from hamiacct.queries import findings, pages
+from hamiacct.queries import findings, pages, streamed
 from hamiacct.queries.fleet import STANDING
 
 DIMENSIONS = ("slots", "memory_mib", "cores")
@@ -325,7 +325,7 @@ def charged() -> Iterable[Pod]:
     vendors, layout = config.vendor_by_key(), config.annotation_layout()
     holds = {hold.pod_uid: hold for hold in models.Reservation.objects.filter(state__in=STANDING)}
     found = models.Pod.objects.exclude(charged_as=ChargedAs.NOTHING).only(*SHOWN_OF_A_POD).order_by("uid")
-    for row in found.iterator(chunk_size=CHARGED_AT_ONCE):
+    for row in streamed.rows(found, at_once=CHARGED_AT_ONCE):
         hold = holds.get(row.uid) if row.charged_as == ChargedAs.HELD else None
         node = hold.node if hold is not None else row.vgpu_node or row.node
         containers = tuple(
