@@ -231,14 +231,13 @@ def _claim(trial: Trial, clients: int, node: Callable[[], str], seconds: float) 
 def _candidates(trial: Trial, peer: peers.Placement) -> None:
     """Placement's own search for a place, and our fit beside it."""
     theirs, ours = [], []
-    connection = trial.stack.connect()
-    of_peer = peer.connect()
-    request = of_peer.request("GET", "/allocation_candidates?limit=5&resources=VGPU:1,MEMORY_MB:8192")
+    path = "/allocation_candidates?limit=5&resources=VGPU:1,MEMORY_MB:8192"
     for place in range(3):
+        of_peer, connection = peer.connect(), trial.stack.connect()
         body = {"pod": trial.asking(), "limit": 5, "verdicts": False}
-        mine = connection.request("POST", "/api/v1/fit", body)
-        taken = one_by_one(of_peer, [request]).seconds
-        beside = one_by_one(connection, [mine] * BLOCK).seconds
+        fit = connection.request("POST", "/api/v1/fit", body)
+        beside = one_by_one(connection, [fit] * BLOCK).seconds
+        taken = one_by_one(of_peer, [of_peer.request("GET", path)]).seconds
         if place:
             theirs.append(median_ms(taken))
             ours.append(median_ms(beside))
