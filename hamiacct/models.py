@@ -105,12 +105,14 @@ class Node(models.Model):
     """A node as its last event showed it. `contents` is a digest of what was decoded.
 
     `fleet_seq` is `LedgerHead.fleet` when it last changed, by which readers follow the inventory.
+    A deleted one stays as a tombstone for some days after `deleted_at`.
     """
 
     name = models.CharField(primary_key=True, max_length=NODE_LENGTH)
     resource_version = models.BigIntegerField()
     history = models.IntegerField(default=1)
     deleted = models.BooleanField(default=False)
+    deleted_at = models.DateTimeField(null=True, blank=True)
     unschedulable = models.BooleanField(default=False)
     contents = models.CharField(max_length=64, blank=True)
     vendors = models.JSONField(default=dict)
@@ -274,6 +276,7 @@ class ResourceQuota(models.Model):
     resource_version = models.BigIntegerField()
     history = models.IntegerField(default=1)
     deleted = models.BooleanField(default=False)
+    deleted_at = models.DateTimeField(null=True, blank=True)
     limits = models.JSONField(default=list)
     requests_keys = models.JSONField(default=dict)
     not_enforced = models.JSONField(default=list)

@@ -75,9 +75,11 @@ END $$;
 SELECT hamiacct_ensure_ledger_partitions(now()::date, 3);
 """
 
+# Where 0001 alone was applied for a while, somebody may have made them by hand.
 FIRST_ROWS = """
-INSERT INTO hamiacct_ledgerhead (id, seq) VALUES (1, 0);
-INSERT INTO hamiacct_feed (kind, history, applied_version) VALUES ('Pod', 1, 0), ('Node', 1, 0), ('ResourceQuota', 1, 0);
+INSERT INTO hamiacct_ledgerhead (id, seq) VALUES (1, 0) ON CONFLICT DO NOTHING;
+INSERT INTO hamiacct_feed (kind, history, applied_version) VALUES ('Pod', 1, 0), ('Node', 1, 0), ('ResourceQuota', 1, 0)
+    ON CONFLICT DO NOTHING;
 """
 
 BACK = """

@@ -145,8 +145,8 @@ def _show(sight: _Sight) -> None:
 
 
 NODE_FIELDS = [
-    "resource_version", "history", "handshake_expires_at", "contents", "deleted", "unschedulable", "manifest",
-    "cordoned", "pair_scores", "labels", "annotations", "vendors",
+    "resource_version", "history", "handshake_expires_at", "contents", "deleted", "deleted_at",
+    "unschedulable", "manifest", "cordoned", "pair_scores", "labels", "annotations", "vendors",
 ]  # fmt: skip
 
 
@@ -154,6 +154,8 @@ def _write(sights: Sequence[_Sight], *, at: datetime) -> None:
     """Writes the rows, then the devices and what is odd about the nodes that show something new."""
     if not sights:
         return
+    for sight in sights:
+        sight.row.deleted_at = (sight.row.deleted_at or at) if sight.row.deleted else None
     models.Node.objects.bulk_create(
         [sight.row for sight in sights],
         update_conflicts=True,

@@ -27,12 +27,12 @@ def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict
     The caller holds the namespaces' locks and gives them in the order of their names.
     """
     touched: set[int] = set()
-    verdicts = [_apply_one(one, stream, touched) for one in seen]
+    verdicts = [_apply_one(one, stream, touched, at) for one in seen]
     findings.look_at_quotas(touched, at=at)
     return verdicts
 
 
-def _apply_one(seen: Seen, stream: Stream, touched: set[int]) -> Verdict:
+def _apply_one(seen: Seen, stream: Stream, touched: set[int], at: datetime) -> Verdict:
     row = (
         models.ResourceQuota.objects.filter(namespace=seen.namespace, name=seen.name)
         .select_for_update(no_key=True)
@@ -51,6 +51,7 @@ def _apply_one(seen: Seen, stream: Stream, touched: set[int]) -> Verdict:
     row = row or models.ResourceQuota(namespace=seen.namespace, name=seen.name)
     before = (row.pk is None, row.deleted, row.requirements)
     row.resource_version, row.history, row.deleted = seen.resource_version, seen.history, deleted
+    row.deleted_at = (row.deleted_at or at) if deleted else None
     _take_over(row, quota)
     row.save()
     if before != (False, row.deleted, row.requirements):
@@ -70,6 +71,7 @@ def forget(quota_ids: Sequence[int], version: int, stream: Stream, *, at: dateti
         if row.history == stream.history and row.resource_version > version:
             continue
         row.resource_version, row.history, row.deleted = version, stream.history, True
+        row.deleted_at = at
         _take_over(row, Quota(row.namespace, row.name, version))
         row.save()
         _count(row)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
-from django.db.models import Max
 
 from hamiacct import models
 from hamiacct.accounting.quota import Dimension
-from hamiacct.accounting.words import EventState, FindingCode, Kind, Rule, SubjectKind
-from hamiacct.operations import findings, locks, node_events, pod_events
+from hamiacct.accounting.words import EventState, FindingCode, Kind
+from hamiacct.operations import findings, locks, node_events, pod_events, tombstones
 from hamiacct.operations.findings import Found, Subject
 from hamiacct.queries import inbox, quotas
 
@@ -18,8 +17,6 @@ LOOK_AT_ONCE = 500
 DELETE_AT_ONCE = 5_000
 MONTHS_AHEAD = 3
 ABSURD_TIMES = 100
-# A terminal pod's object may stand in the cluster for long: it goes when its absence or deletion was seen.
-FINAL_RULES = (Rule.DELETED, Rule.ABSENT, Rule.SUPERSEDED, Rule.RELEASED)
 ABSURD_CODES = frozenset((FindingCode.QUOTA_VALUE_ABSURD,))
 
 
@@ -71,7 +68,7 @@ def _look_for_absurd_limits(*, at: datetime) -> None:
 
 
 def forget_the_old(*, keep_days: int, at: datetime) -> int:
-    """Deletes settled events older than that, and ended pods once a newer full list is applied (decision 35).
+    """Deletes settled events older than that, and what is gone once a newer list is applied (decision 35).
 
     Refused events stay until somebody handles them; the ledger is never swept. Answers how many rows went.
     """
@@ -85,7 +82,7 @@ def forget_the_old(*, keep_days: int, at: datetime) -> int:
         models.Event.objects.filter(pk__in=ids).delete()
         gone += len(ids)
         if len(ids) < DELETE_AT_ONCE:
-            return gone + _forget_tombstones(before)
+            return gone + tombstones.forget(before, at=at)
 
 
 def forget_decisions(*, keep_days: int, at: datetime) -> int:
@@ -93,21 +90,6 @@ def forget_decisions(*, keep_days: int, at: datetime) -> int:
     old = models.Decision.objects.filter(at__lt=at - timedelta(days=keep_days))
     gone, _ = models.Decision.objects.filter(pk__in=old.order_by("at").values("pk")[:DELETE_AT_ONCE]).delete()
     return gone
-
-
-def _forget_tombstones(before: datetime) -> int:
-    """Ended pods that a full list of the whole cluster has outlived."""
-    feed = models.Feed.objects.get(kind=Kind.POD)
-    marks = models.ListMark.objects.filter(kind=Kind.POD, namespace="", history=feed.history)
-    listed = marks.aggregate(version=Max("version"))["version"] or 0
-    ended = models.Pod.objects.filter(
-        ended_at__lt=before, ended_version__lt=listed, ended_by__in=FINAL_RULES, entries__isnull=True
-    )
-    uids = list(ended.values_list("uid", flat=True)[:DELETE_AT_ONCE])
-    with transaction.atomic():
-        models.Finding.objects.filter(subject_kind=SubjectKind.POD, subject__in=uids).delete()
-        models.Pod.objects.filter(uid__in=uids).delete()
-    return len(uids)
 
 
 def ensure_partitions(*, at: datetime) -> int:
