@@ -2,6 +2,7 @@
 #   make run     a demo cluster on 127.0.0.1:8000, with servers of its own under var/
 #   make serve   the web process alone, settings from the environment
 #   make test    every test, on throwaway servers of its own
+#   make prove   what the tests try for a moment, for long
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -13,7 +14,7 @@ export PYTHONUNBUFFERED = 1
 # What reads the settings without serving anything (types, schema, migrations): no database is asked.
 STATIC := HAMIACCT_DATABASE_URL=postgresql://nobody@127.0.0.1:1/none HAMIACCT_SECRET_KEY=static
 
-.PHONY: setup run serve test prove-live bench bench-peers lint format openapi chart lock audit-dependencies clean
+.PHONY: setup run serve test prove prove-live bench bench-peers lint format openapi chart lock audit-dependencies clean
 
 # The environment is rebuilt when the lock differs from the one it was built from, and only then.
 # Where Python comes without ensurepip (Debian's python3 with python3-pip), the outer pip fills the venv.
@@ -42,6 +43,16 @@ serve: setup
 PROCESSES ?= 2
 test: setup
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
+
+# What `make test` tries for a moment, tried at length. Histories: HISTORIES of them, chances by SEED, in PROCESSES
+# processes; what was tried is counted in var/prove and printed.
+HISTORIES ?= 20000
+SEED ?= 1
+prove: setup
+	@rm -rf var/prove && mkdir -p var/prove
+	HISTORIES=$(HISTORIES) SEED=$(SEED) PROVE_TALLY=$(abspath var/prove) \
+	  $(BIN)/python -m pytest -n $(PROCESSES) -p no:logging tests/proof; \
+	  status=$$?; $(BIN)/python -m tests.proof.tally var/prove; exit $$status
 
 # The judging trial: CHURN_PODS pods live while the watcher is killed CHURN_KILLS times, against the API server of the
 # tests; `make prove-live KUBECONFIG=path` tries it on that cluster too. CHURN_SEED=n: other chances.

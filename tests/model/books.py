@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 INIT, SIDECAR, APP = "init", "sidecar", "app"
@@ -104,12 +104,22 @@ class Allocation:
     outside_pod: bool = False
 
 
+class Ask(NamedTuple):
+    """What a container asks of NVIDIA: cards, and of each memory (None: the whole card) and cores."""
+
+    count: int
+    memory: int | None = None
+    cores: int | None = None
+
+
 @dataclass(frozen=True)
 class PodView:
     """A pod at one version, as the cluster knows it.
 
     `exits` says of each init container how it stands: None for no status, "waiting", "running", or an
     exit code. `claimed` is the node of the vgpu-node annotation, `bound` the one of spec.nodeName.
+    `asks` is what each container asks for, by position; nobody asks for anything without it. `marks` are
+    annotations that say nothing of what is held.
     """
 
     uid: str
@@ -126,15 +136,27 @@ class PodView:
     priority_class: str = ""
     deadline: int | None = None
     readable: bool = True
+    asks: tuple[Ask | None, ...] = ()
+    marks: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def asks_for_nothing(self) -> bool:
+        """Whether no container asks for a card."""
+        return not any(self.asks)
 
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node at one version. A vendor's register is its cards, or None for a text nobody can read."""
+    """A node at one version. A vendor's register is its cards, or None for a text nobody can read.
+
+    Of the cards, by uuid, the `ill` ones are registered as unhealthy; the `cordoned` ones an operator names.
+    """
 
     name: str
     version: int
     registers: Mapping[str, Mapping[str, tuple[int, int, int]] | None] = field(default_factory=dict)
+    ill: frozenset[str] = frozenset()
+    cordoned: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -238,8 +260,37 @@ def holding(view: PodView, node: str, vendor: Vendor, allocation: Allocation, re
 
 
 @dataclass
+class Hold:
+    """A reservation: the rows it holds on its node, by vendor (decision 26).
+
+    `seconds_left` is the time until it runs out, `bound_at` the pods' applied version when it was bound, and
+    `history` the history that version belongs to.
+    """
+
+    node: str
+    groups: Mapping[str, Groups]
+    seconds_left: int
+    state: str = "held"
+    bound_at: int = 0
+    history: int = 0
+
+    @property
+    def stands(self) -> bool:
+        """Whether it is what its pod is charged."""
+        return self.state in ("held", "binding", "bound")
+
+    @property
+    def is_due(self) -> bool:
+        """Whether its time is up."""
+        return self.state == "held" and self.seconds_left <= 0
+
+
+@dataclass
 class Account:
-    """What is remembered of one pod; `shrunk` says that what it holds is the steady amount."""
+    """What is remembered of one pod; `shrunk` says that what it holds is the steady amount.
+
+    `differs` says that the pod was seen elsewhere than its hold, or bound without what was held for it.
+    """
 
     view: PodView
     history: int
@@ -250,15 +301,23 @@ class Account:
     ended: str = ""
     ended_at: int = 0
     version: int = 0
+    hold: Hold | None = None
+    differs: bool = False
 
     @property
     def lives(self) -> bool:
         return not self.ended
 
     @property
+    def is_held(self) -> bool:
+        return self.hold is not None and self.hold.stands
+
+    @property
     def state(self) -> str:
         if self.ended:
             return "ended"
+        if self.is_held:
+            return "reserved"
         if not self.held:
             return "unscheduled"
         if not self.view.bound:
@@ -271,13 +330,14 @@ class Account:
         """What an operator must be told of, as far as the model looks."""
         if self.ended:
             return set()
-        view, found = self.view, set()
+        view, found = self.view, {"placement-differs"} if self.differs else set()
         for allocation in view.allocations.values():
             if allocation.groups is None:
                 found.add("row-outside-pod" if allocation.outside_pod else "undecodable-annotation")
-        if view.claimed and self.good.keys() - view.allocations.keys():
+        # While a hold is what is charged, that the pod itself carries nothing is no loss.
+        if view.claimed and self.good.keys() - view.allocations.keys() and not self.is_held:
             found.add("vanished-annotation")
-        if not view.claimed and view.bound and self.held:
+        if not view.claimed and view.bound and self.held and not self.is_held:
             found.add("vanished-annotation")
         if self.held and any(is_ambiguous(view, one.groups or ()) for _, one in self.good.values()):
             found.add("ambiguous-layout")
@@ -293,6 +353,7 @@ FINDINGS = {
     "vanished-annotation",
     "ambiguous-layout",
     "init-rerun-after-shrink",
+    "placement-differs",
 }
 
 
@@ -310,6 +371,13 @@ class Card:
     vendor: str
     total: tuple[int, int, int]
     registered: bool
+    healthy: bool = True
+    cordoned: bool = False
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether a pod may be given it."""
+        return self.registered and self.healthy and not self.cordoned
 
 
 @dataclass
@@ -333,7 +401,8 @@ class Books:
     applied: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("Pod", "Node", "ResourceQuota"), 0)
     )
-    listed: dict[str, int] = field(default_factory=dict)
+    # By kind and scope, "" being the whole cluster: the version of the last full list.
+    listed: dict[tuple[str, str], int] = field(default_factory=dict)
 
     # --- events ---
 
@@ -345,10 +414,14 @@ class Books:
             outcomes[index] = self._apply_one(events[index])
         return outcomes
 
-    def _apply_one(self, event: Event) -> str:
+    def replay(self, event: Event) -> str:
+        """An operator sends a refused event again: versions do not count then (decision 11)."""
+        return self._apply_one(event, replayed=True)
+
+    def _apply_one(self, event: Event, *, replayed: bool = False) -> str:
         view = event.view
         if isinstance(view, PodView):
-            outcome = self._pod_event(event.type, view)
+            outcome = self._pod_event(event.type, view, replayed=replayed)
         else:
             outcome = self._named_event(event.type, view)
         if outcome == "applied":
@@ -356,7 +429,9 @@ class Books:
             self.applied[kind] = max(self.applied[kind], view.version)
         return outcome
 
-    def _pod_event(self, type_: str, view: PodView, listed_at: int | None = None) -> str:
+    def _pod_event(
+        self, type_: str, view: PodView, listed_at: int | None = None, *, replayed: bool = False
+    ) -> str:
         account = self.pods.get(view.uid)
         known = account if account and account.history == self.history else None
         if type_ == "DELETED":
@@ -367,7 +442,8 @@ class Books:
             account.history = self.history
             self._end(account, "deleted", view.version)
             return "applied"
-        if self._is_stale(view, known, listed_at):
+        is_gone = known is not None and known.ended == "deleted"
+        if is_gone or (not replayed and self._is_stale(view, known, listed_at)):
             return "stale"
         if not view.readable:
             return "refused"
@@ -382,7 +458,7 @@ class Books:
             and other.history == self.history
             and (other.view.namespace, other.view.name) == (view.namespace, view.name)
         ]
-        account.history, account.version = self.history, view.version
+        account.history, account.version = self.history, max(account.version, view.version)
         if any(rival.version > view.version for rival in rivals):
             account.view = view
             self._end(account, "superseded", view.version)
@@ -390,15 +466,15 @@ class Books:
         for rival in rivals:
             if rival.ended != "deleted":
                 self._end(rival, "superseded", view.version)
-        self._charge(account, view)
+        if account.is_held:
+            self._see_held(account, view)
+        else:
+            self._charge(account, view)
         return "applied"
 
     def _is_stale(self, view: PodView, known: Account | None, listed_at: int | None) -> bool:
         if known is None:
-            covered = max(self.listed.get("", 0), self.listed.get(view.namespace, 0))
-            return listed_at is None and view.version <= covered
-        if known.ended == "deleted":
-            return True
+            return listed_at is None and view.version <= self._listed_version("Pod", view.namespace)
         if known.ended == "absent":
             # A list is the truth at its version: what it holds lives, whatever an earlier list forgot.
             return view.version <= known.ended_at if listed_at is None else listed_at < known.ended_at
@@ -409,15 +485,36 @@ class Books:
     def release(self, uid: str) -> None:
         """An operator takes a pod from the books; anything newer brings it back (decision 36)."""
         account = self.pods[uid]
-        if account.lives:
+        if account.lives and not (account.hold is not None and account.hold.state == "binding"):
             self._end(account, "released", self.applied["Pod"])
+            self._enter_history(account)
+
+    def _enter_history(self, account: Account) -> None:
+        """It was looked at in this history; a version of an older one says nothing in it (decision 8)."""
+        if account.history != self.history:
+            account.history, account.version = self.history, 0
+
+    def _listed_version(self, kind: str, namespace: str) -> int:
+        """The version of the last full list that would have held an object of the namespace."""
+        return max(self.listed.get((kind, ""), 0), self.listed.get((kind, namespace), 0))
+
+    def forget_tombstones(self) -> set[str]:
+        """Time has gone by: whom a full list of the cluster has outlived is forgotten (decision 35)."""
+        final = ("deleted", "absent", "superseded", "released")
+        listed = self.listed.get(("Pod", ""), 0)
+        gone = {uid for uid, one in self.pods.items() if one.ended in final and one.ended_at < listed}
+        for uid in gone:
+            del self.pods[uid]
+        return gone
 
     def _open(self, view: PodView) -> Account:
         account = self.pods[view.uid] = Account(view, self.history)
         return account
 
     def _end(self, account: Account, how: str, version: int) -> None:
-        account.held, account.ended, account.ended_at = {}, how, version
+        account.held, account.ended, account.ended_at, account.differs = {}, how, version, False
+        if account.hold is not None and account.hold.stands:
+            account.hold.state = "released"
 
     def _charge(self, account: Account, view: PodView) -> None:
         """Decisions 3 to 6 and 11, one after the other."""
@@ -428,6 +525,11 @@ class Books:
         account.ended, account.ended_at = "", 0
         if view.terminating and account.held:
             return
+        self._compute(account)
+
+    def _compute(self, account: Account) -> None:
+        """What a living pod is charged, by the last that was seen of it."""
+        view = account.view
         if not view.claimed:
             if not (view.bound and account.held):
                 account.held = {}
@@ -441,6 +543,77 @@ class Books:
         account.held, account.shrunk = {}, account.released
         for key, (node, allocation) in account.good.items():
             account.held |= holding(view, node, VENDORS[key], allocation, account.released)
+
+    # --- holds ---
+
+    def _see_held(self, account: Account, view: PodView) -> None:
+        """Only a bound pod that carries an allocation has a say while a hold stands (decision 27)."""
+        hold = account.hold
+        assert hold is not None
+        account.view, account.differs = view, False
+        if view.phase in ("Succeeded", "Failed"):
+            self._end(account, "terminal", view.version)
+            return
+        decoded = {key: one.groups for key, one in view.allocations.items() if one.groups is not None}
+        if view.bound and view.claimed and decoded:
+            is_the_same = (view.bound, view.claimed) == (hold.node, hold.node) and _plain(decoded) == _plain(
+                hold.groups
+            )
+            hold.state, account.differs = ("confirmed", False) if is_the_same else ("released", True)
+            self._compute(account)
+            return
+        account.differs = bool(view.bound)
+        if view.claimed:
+            for key, allocation in view.allocations.items():
+                if allocation.groups is not None:
+                    account.good[key] = (view.claimed, allocation)
+
+    def conflict(self, asked: PodView) -> bool:
+        """Whether a call for a hold must be refused whatever room there is: the pod is bound or over."""
+        account = self.pods.get(asked.uid)
+        if account is None:
+            return False
+        is_over = account.ended not in ("", "released")
+        is_on_its_way = account.hold is not None and account.hold.state in ("binding", "bound")
+        return is_over or is_on_its_way or bool(account.view.bound)
+
+    def hold(self, asked: PodView, node: str, groups: Groups, seconds: int) -> None:
+        """A place is held for a pod, instead of whatever it held before (decisions 26 and 28)."""
+        account = self.pods.get(asked.uid)
+        if account is None:
+            bare = replace(asked, claimed="", bound="", allocations={}, version=0, terminating=False)
+            account = self._open(bare)
+        account.ended, account.ended_at = "", 0
+        account.hold = Hold(node, {"NVIDIA": groups}, seconds)
+        vendor, allocation = VENDORS["NVIDIA"], Allocation(groups)
+        account.held = holding(account.view, node, vendor, allocation, False)
+
+    def give_back(self, uid: str, how: str = "released") -> None:
+        """A hold ends; its pod's charge is computed from the last that was seen of it."""
+        account = self.pods[uid]
+        assert account.hold is not None
+        assert account.hold.stands
+        account.hold.state, account.held, account.differs = how, {}, False
+        self._compute(account)
+
+    def mark_bound(self, uid: str) -> None:
+        """The pod is bound, as who bound it says."""
+        hold = self.pods[uid].hold
+        assert hold is not None
+        hold.state, hold.bound_at, hold.history = "bound", self.applied["Pod"], self.history
+
+    def time_goes_by(self, seconds: int) -> None:
+        """For those who only wait; nobody looks at the clock."""
+        for account in self.pods.values():
+            if account.hold is not None:
+                account.hold.seconds_left -= seconds
+
+    def expire(self) -> int:
+        """Ends the holds whose time is up."""
+        due = [uid for uid, one in self.pods.items() if one.hold is not None and one.hold.is_due]
+        for uid in due:
+            self.give_back(uid, "expired")
+        return len(due)
 
     # --- nodes and quotas ---
 
@@ -464,12 +637,16 @@ class Books:
     def _register(self, view: NodeView, *, gone: bool) -> None:
         """A list replaces a vendor's cards on the node, an unreadable one keeps them (decision 10)."""
         said = {} if gone else view.registers
-        for (node, _), card in self.cards.items():
-            if node == view.name and said.get(card.vendor, {}) is not None:
-                card.registered = False
+        cordoned = frozenset() if gone else view.cordoned
+        for (node, uuid), card in self.cards.items():
+            if node == view.name:
+                card.registered = card.registered and said.get(card.vendor, {}) is None
+                card.cordoned = uuid in cordoned
         for vendor, cards in said.items():
             for uuid, total in (cards or {}).items():
-                self.cards[view.name, uuid] = Card(vendor, total, True)
+                self.cards[view.name, uuid] = Card(
+                    vendor, total, True, uuid not in view.ill, uuid in cordoned
+                )
 
     # --- full lists ---
 
@@ -486,35 +663,90 @@ class Books:
         """How many a list ends; Refused where a guard stops it (decisions 7, 8, 33)."""
         if version is None and views:
             version = max(view.version for view in views)
-        if version is not None and not new_history and not namespace and version < self.applied[kind]:
+        if version is not None and not new_history and version < self._applied_in(kind, namespace):
             raise Refused
-        absent = self._absent(kind, version, views, namespace, new_history)
-        charged = [account for account in self.pods.values() if account.held]
-        in_scope = [one for one in charged if namespace in ("", one.view.namespace)]
-        would_end = len([one for one in absent if isinstance(one, Account) and one.held])
-        if kind == "Pod" and would_end > max(20, len(in_scope) / 5) and confirm != would_end:
-            raise Refused(would_end)
+        self._guard(kind, self._absent(kind, version, views, namespace, new_history), namespace, confirm)
         if new_history:
             self._begin_history(kind)
+        self.take_page(kind, version, views)
+        return self._end_list(kind, version, views, namespace)
+
+    def count_absent(self, kind: str, version: int, views: Sequence[View]) -> int:
+        """How many a list of the whole cluster does not hold, as long as nobody takes it in."""
+        if version < self.applied[kind]:
+            raise Refused
+        return len(self._absent(kind, version, views, "", False))
+
+    def begin_list(self, kind: str, version: int) -> None:
+        """A list of the whole cluster that comes in pages: from here on older ones are refused."""
+        if version < self.applied[kind]:
+            raise Refused
+        self.applied[kind] = max(self.applied[kind], version)
+
+    def take_page(self, kind: str, version: int | None, views: Sequence[View]) -> None:
+        """What a list holds, or a page of it, is as it says."""
         for view in sorted(views, key=lambda view: view.version):
             if isinstance(view, PodView):
-                self._pod_event("MODIFIED", view, version)
+                outcome = self._pod_event("MODIFIED", view, version or 0)
             else:
-                self._named_event("MODIFIED", view, version)
+                outcome = self._named_event("MODIFIED", view, version or 0)
+            if outcome == "applied":
+                self.applied[kind] = max(self.applied[kind], view.version)
+
+    def finish_list(
+        self, kind: str, version: int, views: Sequence[View], believed: frozenset[str] = frozenset()
+    ) -> int:
+        """All pages of the list were taken: ends what none of them held."""
+        absent = self._absent(kind, version, views, "", False)
+        self._guard(kind, absent, "", None, believed)
+        return self._end_list(kind, version, views, "")
+
+    def _guard(
+        self,
+        kind: str,
+        absent: Sequence[Account | Object],
+        namespace: str,
+        confirm: int | None,
+        believed: frozenset[str] = frozenset(),
+    ) -> None:
+        """No list ends many charged pods unless somebody says how many (decision 33)."""
+        if kind != "Pod":
+            return
+        charged = [one for one in self.pods.values() if one.held and namespace in ("", one.view.namespace)]
+        ending = [one.view.uid for one in absent if isinstance(one, Account) and one.held]
+        doubtful = [uid for uid in ending if uid not in believed]
+        if len(doubtful) > max(20, len(charged) * 20 // 100) and confirm != len(ending):
+            raise Refused(len(ending))
+
+    def _end_list(self, kind: str, version: int | None, views: Sequence[View], namespace: str) -> int:
         if version is None:
             return 0
-        absent = self._absent(kind, version, views, namespace, new_history)
+        absent = self._absent(kind, version, views, namespace, False)
         for one in absent:
             if isinstance(one, Account):
                 self._end(one, "absent", version)
+                self._enter_history(one)
             else:
                 one.lives, one.version = False, version
                 if isinstance(one.view, NodeView):
                     self._register(one.view, gone=True)
-        if kind == "Pod":
-            self.listed[namespace] = version
+        self.listed[kind, namespace] = version
         self.applied[kind] = max(self.applied[kind], version)
         return len(absent)
+
+    def _applied_in(self, kind: str, namespace: str) -> int:
+        """The highest version applied in a list's scope."""
+        if not namespace:
+            return self.applied[kind]
+        if kind == "Pod":
+            versions = [
+                one.version
+                for one in self.pods.values()
+                if (one.history, one.view.namespace) == (self.history, namespace)
+            ]
+        else:
+            versions = [one.version for (space, _), one in self.quotas.items() if space == namespace]
+        return max([0, *versions, self._listed_version(kind, namespace)])
 
     def _absent(
         self, kind: str, version: int | None, views: Sequence[View], namespace: str, new_history: bool
@@ -530,22 +762,35 @@ class Books:
                 if account.lives
                 and uid not in seen
                 and namespace in ("", account.view.namespace)
-                and (new_history or account.history < self.history or account.version <= version)
+                and self._may_be_absent(account, version, new_history)
             ]
         store: Mapping[Any, Object] = self.nodes if kind == "Node" else self.quotas
         names = {self._shelf(view)[1] for view in views if not isinstance(view, PodView)}
         return [
             one
             for name, one in store.items()
-            if one.lives and name not in names and (new_history or one.version <= version)
+            if one.lives
+            and name not in names
+            and (not namespace or name[0] == namespace)
+            and (new_history or one.version <= version)
         ]
+
+    def _may_be_absent(self, account: Account, version: int, new_history: bool) -> bool:
+        """Nothing newer was heard. No list ends a hold, but one that was bound before it (decision 26)."""
+        hold = account.hold
+        if hold is not None and hold.stands:
+            if hold.state != "bound":
+                return False
+            if hold.history == self.history and not new_history and hold.bound_at >= version:
+                return False
+        return new_history or account.history < self.history or account.version <= version
 
     def _begin_history(self, kind: str) -> None:
         """Old versions and old tombstones no longer count (decision 8)."""
         self.applied[kind] = 0
+        self.listed = {place: version for place, version in self.listed.items() if place[0] != kind}
         if kind == "Pod":
             self.history += 1
-            self.listed = {}
         for one in (
             self.nodes if kind == "Node" else self.quotas if kind == "ResourceQuota" else {}
         ).values():
@@ -606,6 +851,18 @@ class Books:
                 factor = max((v.factor for v in VENDORS.values() if v.memory_name == resource), default=1)
                 found[quota.name, key] = (limit * factor, used.get(resource, 0))
         return found
+
+
+def _plain(allocations: Mapping[str, Groups]) -> dict[str, list[tuple[Row, ...]]]:
+    """Allocations by what they give; groups without anything at the end say nothing."""
+    plain: dict[str, list[tuple[Row, ...]]] = {}
+    for key, groups in allocations.items():
+        told = [tuple(group) for group in groups]
+        while told and not told[-1]:
+            told.pop()
+        if told:
+            plain[key] = told
+    return plain
 
 
 def gate_is_open(view: PodView) -> bool:

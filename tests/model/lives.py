@@ -20,6 +20,7 @@ from tests.model.books import (
     SUCCEEDED,
     VENDORS,
     Allocation,
+    Ask,
     Event,
     Groups,
     NodeView,
@@ -352,13 +353,16 @@ def _pod(view: PodView) -> dict[str, Any]:
     for container, kind in zip(containers, view.kinds, strict=True):
         if kind == SIDECAR:
             container["restartPolicy"] = "Always"
+    for container, ask in zip(containers, view.asks, strict=False):
+        if ask is not None:
+            container["resources"] = {"limits": dict(_limits(ask))}
     inits = len(view.exits)
     metadata: dict[str, Any] = {
         "uid": view.uid,
         "namespace": view.namespace,
         "name": view.name,
         "resourceVersion": str(view.version),
-        "annotations": dict(_pod_annotations(view)),
+        "annotations": {**dict(view.marks), **dict(_pod_annotations(view))},
     }
     if view.terminating:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -383,6 +387,14 @@ def _pod(view: PodView) -> dict[str, Any]:
         "spec": spec,
         "status": {"phase": phase, "initContainerStatuses": statuses},
     }
+
+
+def _limits(ask: Ask) -> Iterator[tuple[str, str]]:
+    yield "nvidia.com/gpu", str(ask.count)
+    if ask.memory is not None:
+        yield "nvidia.com/gpumem", str(ask.memory)
+    if ask.cores is not None:
+        yield "nvidia.com/gpucores", str(ask.cores)
 
 
 def _pod_annotations(view: PodView) -> Iterator[tuple[str, str]]:
@@ -417,10 +429,12 @@ def _node(view: NodeView) -> dict[str, Any]:
     for vendor, cards in view.registers.items():
         listed = [
             {"id": uuid, "index": index, "count": slots, "devmem": memory, "devcore": cores}
-            | {"type": vendor, "health": True}
+            | {"type": vendor, "health": uuid not in view.ill}
             for index, (uuid, (slots, memory, cores)) in enumerate((cards or {}).items())
         ]
         annotations[REGISTERS[vendor]] = json.dumps(listed) if cards is not None else "[{"
+    if view.cordoned:
+        annotations["hami.io/device-cordon"] = ",".join(sorted(view.cordoned))
     metadata = {"name": view.name, "resourceVersion": str(view.version), "annotations": annotations}
     resources = {"nvidia.com/gpu": "10", "amd.com/gpu": "10"}
     return {"kind": "Node", "metadata": metadata, "status": {"capacity": resources, "allocatable": resources}}
