@@ -320,13 +320,19 @@ class _Round:
         offer, ground = claims.choice(map(self._namespace, choosing))
         for uid, wish in self.living.items():
             known, namespace = books.pods[uid], self._namespace(wish)
-            if isinstance(wish, Release):
-                ground.move(namespace, known.own, self.ends[uid].charge.usage, known.own.facts)
-            elif wish.only_node is None:
-                seen = ground.moment(books.seen, namespace, known.own)
+            seen = ground.moment(books.seen, namespace, known.own)
+            best: Verdict | None = None
+            if isinstance(wish, Claim) and wish.only_node is not None:
+                best = _placed(
+                    wish, ground.changed.get(wish.only_node) or offer.node(wish.only_node), known, seen
+                )
+            elif isinstance(wish, Claim):
                 self.proposed[uid] = found = _proposal(wish, seen, offer, ground.changed)
-                for best in found.candidates[:1]:
-                    ground.move(namespace, known.own, best.charge, _facts(wish, known))
+                best = next(iter(found.candidates), None)
+            if isinstance(wish, Claim) and isinstance(best, Placement):
+                ground.move(namespace, known.own, best.charge, _facts(wish, known))
+            elif uid in self.ends:
+                ground.move(namespace, known.own, self.ends[uid].charge.usage, known.own.facts)
 
     def _nodes(self, wish: Claim) -> list[str]:
         """The nodes that are tried in this round, best first."""
@@ -511,8 +517,13 @@ def _verdict(wish: Claim, name: str, known: Known, offered: Offered, seen: fits.
         node = next(iter(fleet.load([name], apart_from=pod.uid)), None)
     if node is None:
         return Misfit(name, Reason.NODE_UNREGISTERED, {Reason.NODE_UNREGISTERED: 1})
-    seen = offered.ground.moment(seen, pod.namespace, known.own)
-    return wish.judge(fits.without(node, known.own.held), wish.question.ask, fits.room_for(pod, seen))
+    return _placed(wish, node, known, offered.ground.moment(seen, pod.namespace, known.own))
+
+
+def _placed(wish: Claim, node: FitNode, known: Known, seen: fits.Moment) -> Verdict:
+    """Whether a node takes the pod, without what the pod itself holds of it."""
+    room = fits.room_for(wish.question.pod, seen)
+    return wish.judge(fits.without(node, known.own.held), wish.question.ask, room)
 
 
 def _facts(wish: Claim, known: Known) -> QuotaFacts:
