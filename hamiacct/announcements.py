@@ -20,11 +20,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """One event of the inbox, and what became of it. `received_at` is when it was stored."""
+    """Events of the inbox, and what became of them. `received_at` is when they were stored."""
 
     kind: Kind
     outcome: Outcome
     received_at: datetime
+    number: int
 
 
 events_settled = Signal()  # what: Sequence[Settled]

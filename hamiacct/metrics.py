@@ -260,8 +260,10 @@ def ran(task: str, state: str, seconds: float) -> None:
 def _count_events(what: Sequence[announcements.Settled], **_: Any) -> None:
     now = time.time()
     for one in what:
-        EVENTS.labels(one.kind, one.outcome).inc()
-        APPLY_SECONDS.labels(one.kind).observe(max(0.0, now - one.received_at.timestamp()))
+        EVENTS.labels(one.kind, one.outcome).inc(one.number)
+        observed, seconds = APPLY_SECONDS.labels(one.kind), max(0.0, now - one.received_at.timestamp())
+        for _once in range(one.number):
+            observed.observe(seconds)
 
 
 @receiver(announcements.holds_moved_on, dispatch_uid="hamiacct.metrics.holds")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -34,16 +34,14 @@ def device_uuid(uuid: str) -> str:
     return uuid
 
 
-def held_by_rows(rows: Sequence[Row], allocation: Allocation, vendor: Vendor) -> Held:
+def held_by_rows(rows: Iterable[Row], allocation: Allocation, vendor: Vendor) -> Held:
     """What the rows of one container hold: rows of one device are added, one slot each (decision 2)."""
-    if not rows:
-        return UNUSED
     amounts: dict[DeviceKey, Amount] = {}
     for row in rows:
         key = DeviceKey(allocation.node, device_uuid(row.uuid), vendor.key)
         amount = vendor.amount_of(row, allocation.slots_per_row)
         amounts[key] = amounts[key].plus(amount) if key in amounts else amount
-    return Usage(amounts)
+    return Usage(amounts) if amounts else UNUSED
 
 
 def is_ambiguous(allocation: Allocation, containers: Sequence[Container]) -> bool:

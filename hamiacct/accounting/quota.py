@@ -125,7 +125,7 @@ def requirement_matches(requirement: ScopeRequirement, facts: QuotaFacts) -> boo
 
 def selects(requirements: tuple[ScopeRequirement, ...], facts: QuotaFacts) -> bool:
     """Whether a quota with these conditions selects the pod; without conditions it selects every pod."""
-    return all(requirement_matches(requirement, facts) for requirement in requirements)
+    return not requirements or all(requirement_matches(requirement, facts) for requirement in requirements)
 
 
 # --- judging a pod ---------------------------------------------------------------------------------

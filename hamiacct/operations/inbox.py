@@ -8,9 +8,11 @@ transaction: killed at any line, nothing is lost and nothing is doubled.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 import orjson
@@ -35,6 +37,7 @@ MAX_DETAIL = 1000
 # Somebody else holds a lock for too long, or two waited for each other: nothing is wrong with the events.
 BUSY_STATES = frozenset(("55P03", "40P01", "40001"))
 KINDS = frozenset(kind.value for kind in Kind)
+TYPES = {type_.value: type_ for type_ in EventType}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,7 @@ def _waiting() -> QuerySet[models.Event]:
 
 
 def _by_age() -> QuerySet[models.Event]:
-    """Those that wait longest first, those that failed before last; the index of it is led to by `attempts`."""
+    """Those that wait longest first, those that failed before last; `attempts` leads to its index."""
     return _waiting().filter(attempts__gte=0).order_by("attempts", "id")
 
 
@@ -216,19 +219,30 @@ def _drain_locked(kind: Kind, names: Sequence[_Name], *, at: datetime, wait: boo
     if not events:
         return 0
     stream = streams.of_kind(kind)
-    verdicts = work.apply([event.seen for event in events], stream, at=at)
-    _settle(events, verdicts, at=at)
+    verdicts = work.apply(
+        [event.seen for event in events], stream, at=at, settle=partial(_settle, events, at=at)
+    )
     streams.advance(kind, _applied_versions(events, verdicts, stream))
-    settled = [
-        announcements.Settled(kind, verdict.outcome, event.received_at)
-        for event, verdict in zip(events, verdicts, strict=True)
-    ]
-    announcements.tell(announcements.events_settled, settled)
+    announcements.tell(announcements.events_settled, _settled(kind, events, verdicts))
     return len(events)
 
 
+def _settled(
+    kind: Kind, events: Sequence[_Waiting], verdicts: Sequence[Verdict]
+) -> list[announcements.Settled]:
+    """How many events came to what end; those of one call were stored at one moment."""
+    ends = Counter(
+        (verdict.outcome, event.received_at) for event, verdict in zip(events, verdicts, strict=True)
+    )
+    return [announcements.Settled(kind, *end, number) for end, number in ends.items()]
+
+
 class _Work(NamedTuple):
-    """What is locked for a name of a kind, and who applies its events."""
+    """What is locked for a name of a kind, and who applies its events.
+
+    Who applies them says what became of them, to be settled, before it takes what all wait for: the locks
+    of what is added to.
+    """
 
     space: locks.Space
     lock_key: Callable[[_Name], str]
@@ -276,7 +290,7 @@ def _events_of(kind: Kind, names: Sequence[_Name]) -> list[_Waiting]:
             event_id,
             received_at,
             Seen(
-                EventType(type_),
+                TYPES[type_],
                 uid,
                 namespace,
                 name,
@@ -296,10 +310,10 @@ _SETTLE = Statement(
     "hamiacct_inbox_settle",
     "timestamptz, jsonb",
     """
-UPDATE hamiacct_event AS event
-SET state = verdict.state, rule = verdict.rule, detail = verdict.detail, settled_at = $1
-FROM jsonb_to_recordset($2) AS verdict(id bigint, state text, rule text, detail text)
-WHERE event.id = verdict.id RETURNING 1
+UPDATE hamiacct_event
+SET state = verdict->>1, rule = verdict->>2, detail = verdict->>3, settled_at = $1
+FROM jsonb_array_elements($2) AS verdict
+WHERE id = (verdict->>0)::bigint RETURNING 1
 """,
 )
 
@@ -307,12 +321,7 @@ WHERE event.id = verdict.id RETURNING 1
 def _settle(events: Sequence[_Waiting], verdicts: Sequence[Verdict], *, at: datetime) -> None:
     """Writes down what became of the events, in the transaction that applied them."""
     written = [
-        {
-            "id": event.id,
-            "state": EventState(verdict.outcome),
-            "rule": verdict.rule,
-            "detail": verdict.detail,
-        }
+        (event.id, verdict.outcome, verdict.rule, verdict.detail)
         for event, verdict in zip(events, verdicts, strict=True)
     ]
     _SETTLE.rows(at, bulk.text(written))

@@ -20,6 +20,7 @@ from hamiacct.accounting.amounts import NOTHING, Amount
 from hamiacct.accounting.holdings import Held
 from hamiacct.accounting.pods import DeviceKey, QuotaFacts
 from hamiacct.accounting.quota import ScopeRequirement, selects
+from hamiacct.accounting.vendors import Vendor
 from hamiacct.accounting.words import Rule
 from hamiacct.operations import bulk, findings, locks
 from hamiacct.operations.findings import UsedDevice
@@ -131,7 +132,10 @@ def post(postings: Sequence[Posting], *, at: datetime, locked: Locked | None = N
         stored = {uid: locked.entries[uid] for uid in uids if uid in locked.entries}
     before: _Entries = defaultdict(dict, {uid: dict(entries) for uid, entries in stored.items()})
     after: _Entries = defaultdict(dict, {uid: dict(entries) for uid, entries in stored.items()})
-    lines = [line for posting in postings for line in _lines(posting, after[posting.pod_uid], devices)]
+    vendors = config.vendor_by_key()
+    lines = [
+        line for posting in postings for line in _lines(posting, after[posting.pod_uid], devices, vendors)
+    ]
     of_quotas, looks = _quota_differences(postings, before, after, of_namespaces)
     of_devices = _device_differences(lines, devices)
     write = _WRITE if locked is None else _WRITE_LOCKED
@@ -212,9 +216,10 @@ def _stored_entries(uids: Sequence[str]) -> _Entries:
     return entries
 
 
-def _lines(posting: Posting, entries: dict[DeviceKey, Entry], devices: _Devices) -> Iterator[Line]:
+def _lines(
+    posting: Posting, entries: dict[DeviceKey, Entry], devices: _Devices, vendors: Mapping[str, Vendor]
+) -> Iterator[Line]:
     """The ledger lines of one posting; moves `entries` on to what the pod holds afterwards."""
-    vendors = config.vendor_by_key()
     for key in sorted({*posting.old, *posting.new}):
         old, new = posting.old[key], posting.new[key]
         if old == new:
@@ -239,9 +244,10 @@ def _lines(posting: Posting, entries: dict[DeviceKey, Entry], devices: _Devices)
 
 
 def _device_differences(lines: Iterable[Line], devices: _Devices) -> dict[Place, Amount]:
-    sums: dict[Place, Amount] = defaultdict(Amount)
+    sums: dict[Place, Amount] = {}
     for line in lines:
-        sums[_place(line.key)] = sums[_place(line.key)].plus(line.difference)
+        place = _place(line.key)
+        sums[place] = sums[place].plus(line.difference) if place in sums else line.difference
     return sums
 
 

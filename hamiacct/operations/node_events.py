@@ -23,7 +23,7 @@ from hamiacct.kube import registration
 from hamiacct.operations import findings, ledger, locks
 from hamiacct.operations.findings import Found, Subject
 from hamiacct.operations.ledger import Line
-from hamiacct.operations.pod_events import STALE, Verdict
+from hamiacct.operations.pod_events import STALE, Settle, Verdict, leave_unsettled
 from hamiacct.operations.streams import Seen, Stream
 
 NODE_CODES = frozenset(
@@ -36,7 +36,9 @@ NODE_CODES = frozenset(
 )
 
 
-def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
+def apply(
+    seen: Sequence[Seen], stream: Stream, *, at: datetime, settle: Settle = leave_unsettled
+) -> list[Verdict]:
     """Applies what was seen of nodes, in the order given, in the caller's transaction (decisions 8 to 10).
 
     The caller holds the nodes' locks. An event whose decoded content did not change changes nothing but
@@ -63,6 +65,7 @@ def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict
         rounds[done[one.name]][one.name] = sight
         done[one.name] += 1
         verdicts.append(Verdict(Outcome.APPLIED))
+    settle(verdicts)
     if len(rounds) > 1:
         _locked_devices([sight.node for sights in rounds for sight in sights.values() if sight.is_news])
     for sights in rounds:

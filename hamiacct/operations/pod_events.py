@@ -7,7 +7,7 @@ statements. The caller holds the locks of all names in the batch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -21,8 +21,9 @@ from hamiacct.accounting import lifecycle
 from hamiacct.accounting.amounts import UNUSED, Amount, Usage
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.holdings import Held
-from hamiacct.accounting.lifecycle import Charge, Clock, Decision, HoldEnd
+from hamiacct.accounting.lifecycle import Charge, Clock, Decision, HoldEnd, Policy
 from hamiacct.accounting.pods import DeviceKey, Pod, QuotaFacts
+from hamiacct.accounting.vendors import Vendor
 from hamiacct.accounting.words import (
     EventType,
     FindingCode,
@@ -67,6 +68,13 @@ class Verdict:
 
 STALE = Verdict(Outcome.STALE)
 
+Settle = Callable[[list[Verdict]], None]
+"""Writes down what became of what was seen, in the same transaction."""
+
+
+def leave_unsettled(verdicts: list[Verdict]) -> None:
+    """For what was seen in a list: nothing of it waits."""
+
 
 @dataclass(slots=True)
 class _Account:
@@ -97,9 +105,12 @@ class _Batch:
 
     stream: Stream
     at: datetime
-    accounts: dict[str, _Account]
-    by_name: dict[tuple[str, str], set[str]]
+    accounts: dict[str, _Account] = field(default_factory=dict)
+    by_name: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     postings: list[Posting] = field(default_factory=list)
+    table: Sequence[Vendor] = field(default_factory=config.vendors)
+    vendors: Mapping[str, Vendor] = field(default_factory=config.vendor_by_key)
+    policy: Policy = field(default_factory=config.charge_policy)
 
     def add(self, account: _Account) -> None:
         self.accounts[account.row.uid] = account
@@ -107,7 +118,9 @@ class _Batch:
 
 
 ALL_FIELDS = [one.name for one in fields(PodRow)]
-TYPES = {one.attname: one.db_type(connection).partition("(")[0] for one in models.Pod._meta.concrete_fields}
+TYPES = {
+    one.attname: (one.db_type(connection) or "").partition("(")[0] for one in models.Pod._meta.concrete_fields
+}
 OF_JSON = tuple(map(ALL_FIELDS.index, ("containers", "allocations", "labels", "annotations")))
 
 # By name and by UID apart, each by its index: anything else may read every pod there is.
@@ -142,20 +155,23 @@ RETURNING 1
 _values_of = attrgetter(*ALL_FIELDS)
 
 
-def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
+def apply(
+    seen: Sequence[Seen], stream: Stream, *, at: datetime, settle: Settle = leave_unsettled
+) -> list[Verdict]:
     """Applies what was seen, in the order given; one verdict each (decisions 3 to 8, 11, 26, 32).
 
     One that cannot be read is refused with its reason; the next goes on.
     """
     batch = _load({(one.namespace, one.name) for one in seen}, {one.uid for one in seen}, stream, at)
     verdicts = [_apply_one(batch, one) for one in seen]
+    settle(verdicts)
     _write(batch)
     return verdicts
 
 
 def _load(names: Iterable[tuple[str, str]], uids: Iterable[str], stream: Stream, at: datetime) -> _Batch:
     """The pods of these names and uids with what they hold, locked."""
-    batch = _Batch(stream, at, {}, defaultdict(set))
+    batch = _Batch(stream, at)
     for account in _locked(sorted(names), sorted(uids)):
         batch.add(account)
     return batch
@@ -182,8 +198,21 @@ def _row_of(stored: tuple[Any, ...]) -> PodRow:
 
 def _standing_holds(uids: Sequence[str]) -> dict[str, models.Reservation]:
     """The reservations of these pods that are what they are charged, locked like their pods."""
+    if not _HOLDING.rows(bulk.text(uids)):
+        return {}
     found = models.Reservation.objects.filter(pod_uid__in=uids, state__in=STANDING)
     return {row.pod_uid: row for row in found.select_for_update(no_key=True).order_by("pod_uid")}
+
+
+# Few pods have one: the rest of the batch need not be asked for in the mapper's words.
+_HOLDING = Statement(
+    "hamiacct_pods_holding",
+    "jsonb",
+    f"""
+SELECT FROM hamiacct_reservation
+WHERE pod_uid IN (SELECT jsonb_array_elements_text($1)) AND state IN {STANDING} LIMIT 1
+""",  # the words are ours
+)
 
 
 def end_holds(
@@ -193,15 +222,13 @@ def end_holds(
 
     The caller holds the locks of the pods' names. Answers how many ended.
     """
-    batch = _Batch(stream, at, {}, defaultdict(set))
+    batch = _Batch(stream, at)
     for account in _locked((), uids):
         row, hold = account.row, account.hold
         if hold is None:
             continue
         batch.add(account)
-        decision = lifecycle.after_hold(
-            account.charge, rows.pod_of(row), rule, config.vendor_by_key(), config.charge_policy()
-        )
+        decision = lifecycle.after_hold(account.charge, rows.pod_of(row), rule, batch.vendors, batch.policy)
         _post(batch, account, decision, f"the hold on {hold.node} is {state}", row.resource_version)
         _end_hold(account, state, at)
         row.state, row.rule = decision.state, decision.rule
@@ -223,12 +250,12 @@ def held_by(uids: Sequence[str]) -> dict[str, Held]:
 
 _HELD = Statement(
     "hamiacct_pods_held",
-    "json",
+    "jsonb",
     """
 SELECT entry.pod_id, device.node, device.uuid, entry.vendor, entry.slots, entry.memory_mib, entry.cores,
     entry.core_set
 FROM hamiacct_usageentry AS entry JOIN hamiacct_device AS device ON device.id = entry.device_id
-WHERE entry.pod_id IN (SELECT json_array_elements_text($1))
+WHERE entry.pod_id IN (SELECT jsonb_array_elements_text($1))
 """,
 )
 
@@ -242,7 +269,7 @@ def _apply_one(batch: _Batch, seen: Seen) -> Verdict:
     if _is_stale(batch.stream, seen, account):
         return STALE
     try:
-        pod = manifests.pod_from_manifest(seen.manifest, config.vendors())
+        pod = manifests.pod_from_manifest(seen.manifest, batch.table)
     except Malformed as fault:
         return Verdict.refused(fault)
     if account is None:
@@ -255,7 +282,7 @@ def _apply_one(batch: _Batch, seen: Seen) -> Verdict:
         if account.hold is not None and account.is_held:
             decision = _decide_held(batch, account, account.hold, pod)
         else:
-            decision = lifecycle.decide(stored, pod, config.vendor_by_key(), config.charge_policy())
+            decision = lifecycle.decide(stored, pod, batch.vendors, batch.policy)
     _record(batch, account, seen, decision, pod)
     return Verdict(Outcome.APPLIED, decision.rule)
 
@@ -264,7 +291,7 @@ def _decide_held(batch: _Batch, account: _Account, hold: models.Reservation, pod
     """The decision while a hold stands; the hold ends with its pod or when the pod is bound (decision 27)."""
     account.was_held, account.oddities = True, ()
     decision, end = lifecycle.decide_while_held(
-        rows.hold_of(hold), account.charge, pod, config.vendor_by_key(), config.charge_policy()
+        rows.hold_of(hold), account.charge, pod, batch.vendors, batch.policy
     )
     if end is HoldEnd.CONFIRMED:
         _end_hold(account, ReservationState.CONFIRMED, batch.at)
@@ -337,9 +364,12 @@ def _new_account(batch: _Batch, seen: Seen) -> _Account:
 
 def _others(batch: _Batch, seen: Seen) -> list[_Account]:
     """The other pods that have or had this name, in the current history."""
+    uids = batch.by_name[seen.namespace, seen.name]
+    if not uids - {seen.uid}:
+        return []
     return [
         batch.accounts[uid]
-        for uid in sorted(batch.by_name[seen.namespace, seen.name])
+        for uid in sorted(uids)
         if uid != seen.uid and batch.accounts[uid].row.history == batch.stream.history
     ]
 
@@ -364,7 +394,7 @@ def end_absent(uids: Sequence[str], version: int, stream: Stream, *, at: datetim
     Absence never ends a hold, but one that was bound before the list (decision 26). The caller holds the
     locks of their names. Answers how many it ended.
     """
-    batch = _Batch(stream, at, {}, defaultdict(set))
+    batch = _Batch(stream, at)
     for account in _locked((), uids):
         row, hold = account.row, account.hold
         if row.ended_by or (row.history == stream.history and row.resource_version > version):
@@ -386,7 +416,7 @@ def end_by_hand(uids: Sequence[str], stream: Stream, *, by: str, at: datetime) -
     A hold on its way to a node is left to the bind that has it. The caller holds the locks of the pods'
     names. Answers which it ended.
     """
-    batch = _Batch(stream, at, {}, defaultdict(set))
+    batch = _Batch(stream, at)
     for account in _locked((), uids):
         row, hold = account.row, account.hold
         if row.ended_by or (hold is not None and hold.state == ReservationState.BINDING):
@@ -532,7 +562,7 @@ def _clock_of(row: models.Pod | PodRow) -> Clock:
 
 
 def _write(batch: _Batch) -> None:
-    """Writes the changed rows, then the postings, then what is odd."""
+    """Writes the changed rows and what is odd of them, then the postings."""
     changed = [account for _, account in sorted(batch.accounts.items()) if account.changed]
     if not changed:
         return
@@ -542,8 +572,9 @@ def _write(batch: _Batch) -> None:
         models.Reservation.objects.bulk_update(holds, ["state", "changed_at"])
         ended = [state for hold in holds if not (state := ReservationState(hold.state)).stands]
         announcements.tell(announcements.holds_moved_on, ended)
-    ledger.post(batch.postings, at=batch.at)
     _find(changed, at=batch.at)
+    # Last: it takes the locks that all who apply wait for.
+    ledger.post(batch.postings, at=batch.at)
 
 
 def _find(changed: Sequence[_Account], *, at: datetime) -> None:

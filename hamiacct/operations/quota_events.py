@@ -17,17 +17,20 @@ from hamiacct.accounting.quota import Quota, selects
 from hamiacct.accounting.words import EventType, Outcome
 from hamiacct.kube import manifests
 from hamiacct.operations import findings
-from hamiacct.operations.pod_events import STALE, Verdict
+from hamiacct.operations.pod_events import STALE, Settle, Verdict, leave_unsettled
 from hamiacct.operations.streams import Seen, Stream
 
 
-def apply(seen: Sequence[Seen], stream: Stream, *, at: datetime) -> list[Verdict]:
+def apply(
+    seen: Sequence[Seen], stream: Stream, *, at: datetime, settle: Settle = leave_unsettled
+) -> list[Verdict]:
     """Applies what was seen of quotas, in the caller's transaction (decisions 8 and 16).
 
     The caller holds the namespaces' locks and gives them in the order of their names.
     """
     touched: set[int] = set()
     verdicts = [_apply_one(one, stream, touched, at) for one in seen]
+    settle(verdicts)
     findings.look_at_quotas(touched, at=at)
     return verdicts
 

@@ -6,19 +6,21 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
+import orjson
 from django.db import connection
 
 from hamiacct import models
 from hamiacct.accounting.words import EventType, Kind
+from hamiacct.queries.statements import Statement
 
 log = logging.getLogger(__name__)
 
 EVERYWHERE = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """One thing seen of an object: a watch event, or an item of the full list at `list_version`.
 
     `uid` is "" for kinds known by name, `namespace` for nodes. `replayed` says an operator sent it again:
@@ -62,9 +64,20 @@ class Stream:
 
 def of_kind(kind: Kind) -> Stream:
     """The stream as it is now; marks of an older history do not count."""
-    feed = models.Feed.objects.get(kind=kind)
-    marks = models.ListMark.objects.filter(kind=kind, history=feed.history)
-    return Stream(kind, feed.history, feed.applied_version, dict(marks.values_list("namespace", "version")))
+    history, applied_version, listed = _STREAM.row(kind.value)
+    return Stream(kind, history, applied_version, orjson.loads(listed))
+
+
+_STREAM = Statement(
+    "hamiacct_stream",
+    "text",
+    """
+SELECT feed.history, feed.applied_version, (
+    SELECT coalesce(json_object_agg(mark.namespace, mark.version), '{}')::text
+    FROM hamiacct_listmark AS mark WHERE mark.kind = feed.kind AND mark.history = feed.history)
+FROM hamiacct_feed AS feed WHERE feed.kind = $1
+""",
+)
 
 
 def histories() -> dict[str, int]:
