@@ -83,22 +83,38 @@ def run_fleet(nodes: int, pods: int, names: Sequence[str], extent: Any, out: Pat
 
 
 def run_scenario(trial: Trial, name: str, out: Path) -> None:
-    """One scenario, its figures written as soon as they are there."""
+    """One scenario, its figures written as soon as it ends; where it fails, those that it had by then."""
     trial.scenario, trial.figures = name, []
     trial.stack.forget_peaks()
     before = perf_counter()
-    (events.load if name == LOAD else SCENARIOS[name])(trial)
-    peaks = trial.stack.peaks_mib()
+    is_whole = False
+    try:
+        (events.load if name == LOAD else SCENARIOS[name])(trial)
+        is_whole = True
+    finally:
+        taken = perf_counter() - before
+        keep(trial, out, is_whole)
+    console.print(f"  {name:14} {taken:6.1f} s", " ".join(map(brief, trial.figures[:4])), soft_wrap=True)
     if name == LOAD:
         trial.stack.restart_web()
         gc.collect()
         gc.freeze()  # what was made of the fleet is looked through by no collection while we measure
-    taken = perf_counter() - before
-    found = results.merged(results.read(out), trial.fleet.nodes, trial.pods, name, trial.figures, peaks)
+
+
+def keep(trial: Trial, out: Path, is_whole: bool) -> None:
+    """Writes the figures, and the pages where these are the results that count."""
+    found = results.merged(
+        results.read(out),
+        trial.fleet.nodes,
+        trial.pods,
+        trial.scenario,
+        trial.figures,
+        trial.stack.peaks_mib(),
+        is_whole=is_whole,
+    )
     results.write(out, found)
     if out == results.PATH:
         page.write(results.read())
-    console.print(f"  {name:14} {taken:6.1f} s", " ".join(map(brief, trial.figures[:4])), soft_wrap=True)
 
 
 def brief(figure: Any) -> str:

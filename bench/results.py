@@ -73,12 +73,20 @@ def merged(
     scenario: str,
     figures: Sequence[Figure],
     peaks_mib: Mapping[str, float],
+    *,
+    is_whole: bool = True,
 ) -> dict[str, Any]:
-    """The results with this scenario's figures of that fleet in place of earlier ones."""
+    """The results with this scenario's figures of that fleet in place of earlier ones: of all of them, or
+    where it was not gone through to its end, of those it had by then."""
     fleet = results["fleets"].get(str(nodes), {"figures": [], "peaks_mib": {}, "ran": {}})
     ran = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "commit": commit()}
     figures_now = [one.as_json() for one in figures]
-    kept = [one for one in fleet["figures"] if one["scenario"] != scenario]
+    keys = {one.key for one in figures}
+    kept = [
+        one
+        for one in fleet["figures"]
+        if one["scenario"] != scenario or (not is_whole and one["key"] not in keys)
+    ]
     changed = {
         "nodes": nodes,
         "pods": pods,

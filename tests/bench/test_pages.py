@@ -86,3 +86,12 @@ def test_what_is_measured_anew_leaves_the_other_figures() -> None:
     )
     kept = {nodes: [one["key"] for one in fleet["figures"]] for nodes, fleet in again["fleets"].items()}
     assert kept == {"100": ["quota-check"], "5000": ["fit-best-one", "x"]}
+
+
+def test_a_scenario_that_failed_leaves_its_earlier_figures_where_it_has_no_new_ones() -> None:
+    one, other = (figure(key, rounds=(1.0,), yardsticks=(1.0,)) for key in ("one", "other"))
+    found = results_with(one, other)
+    newer = figure("one", rounds=(3.0,), yardsticks=(1.0,))
+    partly = results.merged(found, 5_000, 1_000, "fit", [newer], {}, is_whole=False)
+    medians = {one["key"]: one["median"] for one in partly["fleets"]["5000"]["figures"]}
+    assert medians == {"one": 3.0, "other": 1.0}
