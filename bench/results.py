@@ -14,9 +14,11 @@ from typing import Any
 
 from bench import goals
 from bench.figures import Figure
+from bench.scenarios import LOAD, SCENARIOS
 from devservers.launch import ROOT
 
 PATH = Path(__file__).with_name("results.json")
+ORDER = (LOAD, *SCENARIOS)
 PACKAGES = ("django", "djangorestframework", "granian", "celery", "psycopg", "numpy", "orjson")
 
 
@@ -91,7 +93,7 @@ def merged(
         "nodes": nodes,
         "pods": pods,
         "ran": {**fleet["ran"], scenario: ran},
-        "figures": [*kept, *figures_now],
+        "figures": sorted([*kept, *figures_now], key=lambda one: ORDER.index(one["scenario"])),
         "peaks_mib": {
             **fleet["peaks_mib"],
             scenario: {role: round(mib, 1) for role, mib in peaks_mib.items()},

@@ -187,15 +187,20 @@ class Stack:
         return {role: max(map(peak_mib, some)) for role, some in self._measured().items() if some}
 
     def _measured(self) -> dict[str, list[psutil.Process]]:
+        """The processes of each role; none of one that has ended."""
         return {
-            "web": psutil.Process(self.web.pid).children(recursive=True),
-            "worker": psutil.Process(self.worker.pid).children(recursive=True),
-            "beat": [psutil.Process(self.beat.pid)] if self.beat else [],
+            "web": self._with_children(self.web)[1:],
+            "worker": self._with_children(self.worker)[1:],
+            "beat": self._with_children(self.beat)[:1] if self.beat else [],
         }
 
     def _with_children(self, process: Process) -> list[psutil.Process]:
-        master = psutil.Process(process.pid)
-        return [master, *master.children(recursive=True)]
+        """The process and all below it; none once it has ended."""
+        try:
+            master = psutil.Process(process.pid)
+            return [master, *master.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
     # --- programs ---------------------------------------------------------------------------------
 
