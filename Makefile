@@ -14,7 +14,7 @@ export PYTHONUNBUFFERED = 1
 # What reads the settings without serving anything (types, schema, migrations): no database is asked.
 STATIC := HAMIACCT_DATABASE_URL=postgresql://nobody@127.0.0.1:1/none HAMIACCT_SECRET_KEY=static
 
-.PHONY: setup run serve test prove prove-live bench bench-peers lint format openapi chart lock audit-dependencies clean
+.PHONY: setup run serve test prove prove-faults prove-races prove-kills prove-live bench bench-peers lint format openapi chart lock audit-dependencies clean
 
 # The environment is rebuilt when the lock differs from the one it was built from, and only then.
 # Where Python comes without ensurepip (Debian's python3 with python3-pip), the outer pip fills the venv.
@@ -53,6 +53,17 @@ prove: setup
 	HISTORIES=$(HISTORIES) SEED=$(SEED) PROVE_TALLY=$(abspath var/prove) \
 	  $(BIN)/python -m pytest -n $(PROCESSES) -p no:logging tests/proof; \
 	  status=$$?; $(BIN)/python -m tests.proof.tally var/prove; exit $$status
+
+# Something goes wrong at every single round trip to PostgreSQL of every operation; RACE_SECONDS of everybody at work
+# at once; KILLS times SIGKILL to web, workers, beat, watchers, Valkey and PostgreSQL. RACE_SEED=n: other chances.
+prove-faults: setup
+	PROOF=all FAULT_EVERY=1 $(BIN)/python -m pytest tests/races/test_every_operation.py tests/races/test_faults.py -q -s
+
+prove-races: setup
+	RACE_SECONDS=$${RACE_SECONDS:-300} $(BIN)/python -m pytest tests/races/test_one_site.py -q -s -k 'not killed'
+
+prove-kills: setup
+	KILLS=$${KILLS:-300} $(BIN)/python -m pytest tests/races/test_one_site.py -q -s -k killed
 
 # The judging trial: CHURN_PODS pods live while the watcher is killed CHURN_KILLS times, against the API server of the
 # tests; `make prove-live KUBECONFIG=path` tries it on that cluster too. CHURN_SEED=n: other chances.

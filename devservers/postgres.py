@@ -48,7 +48,7 @@ class Postgres:
         self._user, self._remove = user, remove
         self._settings = SETTINGS if durable else SETTINGS | FORGETFUL
         self._initialise()
-        self._process, self.port = self._start()
+        self._process, self.port = self._start(None)
         self.url = f"postgresql://{ROLE}@127.0.0.1:{self.port}/{DATABASE}"
         try:
             self._create_database()
@@ -68,6 +68,10 @@ class Postgres:
     def kill(self) -> None:
         """SIGKILL to the postmaster, as a crash would have it."""
         self._process.kill()
+
+    def start_again(self) -> None:
+        """After the end: on the same data and at the same port, where all who were connected look for it."""
+        self._process, _ = self._start(self.port)
 
     def stop(self) -> None:
         """A fast shutdown: sessions are ended, what was committed is safe."""
@@ -91,13 +95,13 @@ class Postgres:
             raise Failed(f"initdb failed in {making}:\n{made.stdout}{made.stderr}")
         making.rename(self.data)
 
-    def _start(self) -> tuple[Process, int]:
+    def _start(self, port_wanted: int | None) -> tuple[Process, int]:
         """Started and ready. After a crash the last server's sessions may hold its memory for some moments,
         and a free port may be gone when we come for it: both are tried again until the time is up."""
         end = time.monotonic() + START_SECONDS
         while True:
             self._settle_pid_file(end)
-            port = free_port()
+            port = port_wanted or free_port()
             settings = [f"--{name}={value}" for name, value in (self._settings | {"port": str(port)}).items()]
             process = Process(
                 "PostgreSQL",

@@ -19,7 +19,7 @@ class Valkey:
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "valkey.log"
         self.program = programs.find_valkey(self._user, wheel_only=wheel_only)
-        self._process, self.port = self._start()
+        self._process, self.port = self._start(None)
         self.url = f"redis://127.0.0.1:{self.port}/0"
 
     @property
@@ -35,14 +35,18 @@ class Valkey:
         """SIGKILL, as a crash would have it."""
         self._process.kill()
 
+    def start_again(self) -> None:
+        """After the end: empty, and at the same port."""
+        self._process, _ = self._start(self.port)
+
     def stop(self) -> None:
         """Ends the server and forgets what it held."""
         self._process.stop()
 
-    def _start(self) -> tuple[Process, int]:
+    def _start(self, port_wanted: int | None) -> tuple[Process, int]:
         end = time.monotonic() + START_SECONDS
         while True:
-            port = free_port()
+            port = port_wanted or free_port()
             options = {"port": port, "bind": "127.0.0.1", "save": "", "appendonly": "no", "daemonize": "no"}
             words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
             process = Process("Valkey", [self.program, *words], log=self._log, cwd=Path("/"), user=self._user)
