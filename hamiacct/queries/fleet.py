@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import orjson
 from django.db.models import Q
 
@@ -22,7 +23,9 @@ from hamiacct.accounting import mig
 from hamiacct.accounting.amounts import Amount
 from hamiacct.accounting.devices import MigProfile
 from hamiacct.accounting.errors import UnreadableAnnotation
-from hamiacct.accounting.fleet import Fleet
+from hamiacct.accounting.fleet import Fleet, Register
+from hamiacct.accounting.fleet.arrays import MAX_CARDS, MAX_NUMA, MAX_TOTAL, Numbers
+from hamiacct.accounting.fleet.inventory import NO_CARD, Kind
 from hamiacct.accounting.mig import MIG_MODE, CardState, Tenant
 from hamiacct.accounting.offers import FitDevice, FitNode
 from hamiacct.accounting.vendors import CoresKind
@@ -202,13 +205,125 @@ def _follow(kept: _Kept, seen: Tail) -> None:
 
 
 def _load_all(kept: _Kept) -> None:
-    """The numbers first: what is committed while the nodes are read is read once more with the next tail."""
-    numbers = models.LedgerHead.objects.values_list("seq", "fleet").get()
-    nodes = load(None)
-    kept.fleet = Fleet.of(nodes)
+    """Everything anew: plain nodes as columns, by one statement, the others one by one.
+
+    What is committed while those are read is read once more with the next tail.
+    """
+    numbers, register, others = _register()
+    nodes = load(others)
+    kept.fleet = Fleet.of_register(register).with_nodes(nodes) if nodes else Fleet.of_register(register)
     kept.doubtful = frozenset(node.name for node in nodes if needs_pods(node))
     kept.numbers = numbers
 
+
+# --- columns, as the database has them ------------------------------------------------------------
+
+# A plain node is one that columns tell all about: `accounting.fleet.inventory` says which are. Whether a
+# node is among them changes nothing but the time and the memory it takes, so this may be narrower.
+_REGISTER = Statement(
+    "hamiacct_register",
+    "text[], text",
+    f"""
+SELECT head.*, known.*, card.*
+FROM (SELECT seq, fleet FROM hamiacct_ledgerhead) AS head,
+(
+    SELECT json_agg(name)::text,
+        array_agg((pair_scores = '{{}}' AND labels = '{{}}' AND annotations = '{{}}')::int)::text
+    FROM hamiacct_node WHERE NOT deleted
+) AS known,
+(
+    SELECT json_agg(node)::text, json_agg(uuid)::text,
+        json_agg(json_build_array(vendor, model, mode, mig_profiles::text)::text)::text,
+        array_agg((
+            mode <> $2 AND vendor <> ALL($1) AND custom = '{{}}' AND (healthy OR NOT cordoned)
+            AND numa BETWEEN -1 AND {MAX_NUMA - 2} AND "order" >= 0 AND index BETWEEN 0 AND {MAX_TOTAL - 1}
+            AND GREATEST(slots_total, memory_mib_total, cores_total) < {MAX_TOTAL}
+        )::int)::text,
+        array_agg(slots_total)::text, array_agg(memory_mib_total)::text, array_agg(cores_total)::text,
+        array_agg(slots_used)::text, array_agg(memory_mib_used)::text, array_agg(cores_used)::text,
+        array_agg(index)::text, array_agg("order")::text, array_agg(numa)::text,
+        array_agg(healthy::int)::text, array_agg(cordoned::int)::text
+    FROM hamiacct_device WHERE registered
+) AS card
+""",  # noqa: S608  # limits of ours
+)
+
+
+def _register() -> tuple[tuple[int, int], Register, list[str]]:
+    """The head's numbers, the plain nodes as they are by then, and the names of all others.
+
+    What belongs together is put together here: the database sends its rows as they lie, and sorts nothing.
+    """
+    peculiar = [
+        key
+        for key, vendor in config.vendor_by_key().items()
+        if vendor.cores_kind is CoresKind.SET or vendor.fit.get("tenants")
+    ]
+    seq, fleet, names, are_plain, nodes, uuids, kinds, *columns = _REGISTER.row(peculiar, MIG_MODE)
+    known = dict(zip(_texts(names), _numbers(are_plain).tolist(), strict=True))
+    numbered = {name: number for number, name in enumerate(sorted(known))}
+    node = np.array([numbered.get(name, -1) for name in _texts(nodes)], np.int64)
+    is_plain, *sizes, index, order, numa, healthy, cordoned = map(_numbers, columns)
+    plain = np.array([known[name] for name in numbered], np.bool_)
+    here = node >= 0
+    plain &= np.bincount(node[here & (is_plain == 0)], minlength=len(plain)) == 0
+    number = np.bincount(node[here], minlength=len(plain))
+    plain &= number <= MAX_CARDS
+
+    uuid_of, cards = _texts(uuids), np.flatnonzero(here)
+    kept = _sorted(cards[plain[node[cards]]], node, index, order, uuid_of)
+    different: dict[str, int] = {}
+    kind = [different.setdefault(text, len(different) + 1) for text in _texts(kinds)]
+    register = Register(
+        names=[name for name, is_one in zip(numbered, plain.tolist(), strict=True) if is_one],
+        number=number[plain],
+        uuids=[uuid_of[card] for card in kept.tolist()],
+        kinds=(NO_CARD, *map(_kind, different)),
+        kind=np.array(kind, np.int64)[kept],
+        totals=np.stack(sizes[:3])[:, kept],
+        used=np.stack(sizes[3:])[:, kept],
+        indexes=index[kept],
+        orders=order[kept],
+        numa=numa[kept],
+        healthy=healthy[kept] != 0,
+        cordoned=cordoned[kept] != 0,
+    )
+    others = [name for name, is_one in zip(numbered, plain.tolist(), strict=True) if not is_one]
+    return (seq, fleet), register, others
+
+
+def _sorted(cards: Numbers, node: Numbers, index: Numbers, order: Numbers, uuids: Sequence[str]) -> Numbers:
+    """Cards node by node, on each by preference among equals (decision 23)."""
+    keys = node[cards], -index[cards], -order[cards]
+    by_key = np.lexsort(keys[::-1])
+    table = np.stack(keys)[:, by_key]
+    if not (table[:, 1:] == table[:, :-1]).all(axis=0).any():
+        return cards[by_key]
+    # Two cards of one node with the same number, at the same place: as made by hand. Then their uuids decide.
+    of_cards = zip(*(key.tolist() for key in keys), cards.tolist(), strict=True)
+    by_uuid = sorted(of_cards, key=lambda one: uuids[one[-1]], reverse=True)
+    return np.array([card for *_, card in sorted(by_uuid, key=lambda one: one[:-1])], np.int64)
+
+
+def _kind(text: str) -> Kind:
+    """A kind of cards as `_REGISTER` writes it."""
+    vendor, model, mode, profiles = orjson.loads(text)
+    return Kind(vendor, model, mode, _profiles(profiles))
+
+
+def _texts(array: str | None) -> list[Any]:
+    """The values of an array as JSON; of none where there is no array."""
+    found: list[Any] = orjson.loads(array or "[]")
+    return found
+
+
+def _numbers(text: str | None) -> Numbers:
+    """The whole numbers of an array as PostgreSQL writes it; of none where there is no array."""
+    inside = (text or "{}")[1:-1]
+    return np.fromstring(inside, np.int64, sep=",") if inside else np.zeros(0, np.int64)
+
+
+# --- one by one ------------------------------------------------------------------------------------
 
 NODES_AT_ONCE = 500
 """So many nodes are read by one statement: its answer is held beside what is made of it."""
