@@ -72,7 +72,6 @@ class Webhook(Endpoint):
     problems = frozenset({problems.MALFORMED})
     question = Question.ADMISSION
     mutates: ClassVar[bool] = True
-    shown_path: ClassVar[str] = "/webhook"
 
     @extend_schema(
         summary="Admission of a pod, mutating",
@@ -83,12 +82,6 @@ class Webhook(Endpoint):
         """The scheduler, a missing count, exclusive cores, rounded memory; or why not. Nothing is stored."""
         return Response(answer_to(_review_in(request), mutates=self.mutates))
 
-    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
-        """A secret in the path is not repeated by a problem's `instance`."""
-        if isinstance(response.data, dict) and "instance" in response.data:
-            response.data["instance"] = self.shown_path
-        return super().finalize_response(request, response, *args, **kwargs)
-
 
 class WebhookByToken(Webhook):
     """POST /webhook/{token}"""
@@ -98,7 +91,6 @@ class ValidatingWebhook(Webhook):
     """POST /webhook/validate"""
 
     mutates = False
-    shown_path = "/webhook/validate"
 
     @extend_schema(
         summary="Admission of a pod, the verdict alone",

@@ -82,7 +82,7 @@ def body(
         "title": problem.title,
         "status": problem.status,
         "detail": detail,
-        "instance": request.path,
+        "instance": problems.instance_of(request.path),
         "request_id": getattr(request, "request_id", ""),
         **(members or {}),
     }

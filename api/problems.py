@@ -155,3 +155,12 @@ ALL = (
     UNAVAILABLE,
 )
 BY_NAME = {problem.name: problem for problem in ALL}
+
+
+def instance_of(path: str) -> str:
+    """The path of a request as answers may repeat it: what follows a webhook's is a secret (docs/api.md)."""
+    before, found, after = path.partition("/webhook/")
+    if not found:
+        return path
+    is_validating = after == "validate" or after.startswith("validate/")
+    return f"{before}/webhook{'/validate' if is_validating else ''}"

@@ -235,13 +235,16 @@ def _describe(scope: Scope, environ: dict[str, Any]) -> None:
         "QUERY_STRING": scope.query_string,
         "wsgi.url_scheme": scope.scheme,
     }
-    if scope.authority:
-        environ["HTTP_HOST"] = scope.authority
     for name, value in _headers(scope):
         key = NAMED_ALONE.get(name) or f"HTTP_{name.upper().replace('-', '_')}"
-        if key in environ and name != "host":
+        if key in environ:
             value = f"{environ[key]}{'; ' if name == 'cookie' else ','}{value}"
         environ[key] = value
+    if scope.authority:  # named in the request line, which counts for more than the header (RFC 9112, 3.2.2)
+        environ["HTTP_HOST"] = scope.authority
+    hosts = environ["HTTP_HOST"].count(",") + 1 if "HTTP_HOST" in environ else 0
+    if hosts > 1 or (not hosts and scope.http_version == "1.1"):
+        raise SentAway(problems.MALFORMED, "a request names one host, in one header")
 
 
 def _headers(scope: Scope) -> Iterable[tuple[str, str]]:
@@ -336,7 +339,7 @@ def respond(
         "title": problem.title,
         "status": problem.status,
         "detail": detail or problem.explanation,
-        "instance": environ.get("PATH_INFO", ""),
+        "instance": problems.instance_of(environ.get("PATH_INFO", "").encode("latin-1").decode()),
         "request_id": request_id,
     }
     proto.response_bytes(problem.status, headers, orjson.dumps(body))
