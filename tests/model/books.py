@@ -382,11 +382,12 @@ class Card:
 
 @dataclass
 class Object:
-    """A node or a quota, by name."""
+    """A node or a quota, by name. `version` says nothing (-1) of what an older history knew at `seen_at`."""
 
     view: NodeView | QuotaView
     version: int
     lives: bool = True
+    seen_at: int = 0
 
 
 @dataclass
@@ -505,7 +506,18 @@ class Books:
         gone = {uid for uid, one in self.pods.items() if one.ended in final and one.ended_at < listed}
         for uid in gone:
             del self.pods[uid]
+        for name in self._outlived("Node", self.nodes):
+            del self.nodes[name]
+            used = self.device_totals()
+            for place in [place for place in self.cards if place[0] == name and place not in used]:
+                del self.cards[place]
+        for place in self._outlived("ResourceQuota", self.quotas):
+            del self.quotas[place]
         return gone
+
+    def _outlived(self, kind: str, store: Mapping[Any, Object]) -> list[Any]:
+        listed = self.listed.get((kind, ""), 0)
+        return [name for name, one in store.items() if not one.lives and one.seen_at < listed]
 
     def _open(self, view: PodView) -> Account:
         account = self.pods[view.uid] = Account(view, self.history)
@@ -624,7 +636,7 @@ class Books:
             forgotten = listed_at is not None and not known.lives and known.version <= listed_at
             if not forgotten:
                 return "stale"
-        store[name] = Object(view, view.version, type_ != "DELETED")
+        store[name] = Object(view, view.version, type_ != "DELETED", view.version)
         if isinstance(view, NodeView):
             self._register(view, gone=type_ == "DELETED")
         return "applied"
@@ -727,7 +739,7 @@ class Books:
                 self._end(one, "absent", version)
                 self._enter_history(one)
             else:
-                one.lives, one.version = False, version
+                one.lives, one.version, one.seen_at = False, version, version
                 if isinstance(one.view, NodeView):
                     self._register(one.view, gone=True)
         self.listed[kind, namespace] = version

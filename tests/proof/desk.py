@@ -83,7 +83,7 @@ class Desk(RuleBasedStateMachine):
     """The service beside the model, and the cluster that both are told of."""
 
     api: ClassVar[APIClient]
-    audit_every: ClassVar[int] = 5
+    audit_every: ClassVar[int] = 10
 
     def __init__(self) -> None:
         super().__init__()

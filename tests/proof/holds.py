@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition
 
 from hamiacct.operations import pods, reservations
-from tests.model.books import Allocation, Groups, PodView, holding
+from tests.model.books import Allocation, Event, Groups, PodView, holding
 from tests.model.lives import manifest
 from tests.model.room import NVIDIA, Question, resolved
 from tests.proof import tally
-from tests.proof.desk import NODES, Desk, one_of_the, step
+from tests.proof.desk import NODES, Desk, news, one_of_the, step
+from tests.proof.pods import told
 
 TTL_SECONDS = (100, 1000)
 GOES_BY_SECONDS = (150, 1500)
@@ -40,6 +41,11 @@ def holding_pods(desk: Desk) -> list[str]:
     """The pods something is or was held for, those with a hold that stands more often."""
     all_of_them = [uid for uid, one in sorted(desk.books.pods.items()) if one.hold is not None]
     return [uid for uid in all_of_them if desk.books.pods[uid].is_held] * 3 + all_of_them
+
+
+def held_in_town(desk: Desk) -> list[str]:
+    """The pods of the cluster that a place is held for."""
+    return [uid for uid in sorted(desk.town.pods) if uid in desk.books.pods and desk.books.pods[uid].is_held]
 
 
 class Holds(Desk):
@@ -212,6 +218,23 @@ class Holds(Desk):
             self.books.mark_bound(pod)
         else:
             assert answer.status_code == (200 if hold.state == "confirmed" else 409)
+
+    @precondition(held_in_town)
+    @step(
+        target=news,
+        pod=one_of_the(held_in_town),
+        how=st.sampled_from(("as held", "as held", "elsewhere", "without devices")),
+        is_told=told,
+    )
+    def a_held_pod_is_bound(self, pod: str, how: str, is_told: bool) -> Event:
+        """The caller does as he was answered, or somebody does otherwise."""
+        hold = self.books.pods[pod].hold
+        assert hold is not None
+        where = {"n1": "n2", "n2": "n1"}[hold.node] if how == "elsewhere" else hold.node
+        changes: dict[str, Any] = {"bound": where}
+        if how != "without devices":
+            changes |= {"claimed": where, "allocations": {"NVIDIA": Allocation(hold.groups["NVIDIA"])}}
+        return self.told(self.town.change(pod, **changes), is_told)
 
     @precondition(holding_pods)
     @step(seconds=st.sampled_from(GOES_BY_SECONDS), is_swept=st.booleans())

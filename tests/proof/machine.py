@@ -1,4 +1,4 @@
-"""The whole service in two kinds of history: beside a cluster that is only read, and as its scheduler."""
+"""The kinds of histories: all of the accounts, claims alone, and as the scheduler of a cluster."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, initialize, multiple
 
 from tests.model.books import Event
+from tests.model.service import InTheRequest, Pair
 from tests.proof.binds import Binds
 from tests.proof.desk import NAMESPACES, news
 from tests.proof.fleet import CARDS, LIMITS, Fleet
 from tests.proof.holds import Holds
 from tests.proof.lists import Lists
-from tests.proof.pods import BIRTHS, Pods
+from tests.proof.pods import BIRTHS, Births, Pods
 from tests.proof.upkeep import Upkeep
 
 born = st.fixed_dictionaries({name: one for name, one in BIRTHS.items() if name != "is_told"})
 
 
-class Accounts(Pods, Fleet, Lists, Holds, Upkeep):
-    """Events, lists, reservations, quotas, upkeep: everything but a cluster that is written to."""
+class Town(Births):
+    """What every history begins with."""
+
+    is_looked_at = False
 
     @initialize(
         target=news,
@@ -41,6 +44,20 @@ class Accounts(Pods, Fleet, Lists, Holds, Upkeep):
         self.hear(events)
         return multiple(*events)
 
+    def at_the_end(self) -> None:
+        if self.is_looked_at:
+            Pair(InTheRequest(self.api), self.books).agree()
+        else:
+            self.audit()
+
+
+class Accounts(Town, Pods, Fleet, Lists, Holds, Upkeep):
+    """Events, lists, reservations, quotas, upkeep: everything but a cluster that is written to."""
+
+
+class Claims(Town, Fleet, Holds):
+    """Pods that come and go, and much asking for room."""
+
 
 class Scheduler(Binds, Accounts):
-    """The same, and the service binds the pods itself."""
+    """Everything, and the service binds the pods itself."""

@@ -82,8 +82,8 @@ BIRTHS: dict[str, Any] = {
 }
 
 
-class Pods(Desk):
-    """What happens to pods."""
+class Births(Desk):
+    """Pods that come and go."""
 
     @step(target=news, **BIRTHS)
     def a_pod_is_born(self, **facts: Any) -> Event:
@@ -119,6 +119,37 @@ class Pods(Desk):
         return Event("ADDED", view)
 
     @precondition(living)
+    @step(target=news, pod=one_of_the(living), node=st.sampled_from(("as annotated", *NODES)), is_told=told)
+    def a_pod_is_bound(self, pod: str, node: str, is_told: bool) -> Event:
+        """By somebody else than the service, where its annotation says or elsewhere."""
+        view = self.town.pods[pod]
+        where = (view.claimed or "n1") if node == "as annotated" else node
+        return self.told(self.town.change(pod, bound=where), is_told)
+
+    @precondition(living)
+    @step(
+        target=news,
+        pod=one_of_the(living),
+        how=st.sampled_from(("terminating", "Succeeded", "Failed", "dead", "dead")),
+        is_told=told,
+    )
+    def a_pod_ends(self, pod: str, how: str, is_told: bool) -> Event:
+        """It is being deleted, or has come to its end, or is no more."""
+        if how == "dead":
+            return self.told(self.town.kill(pod), is_told)
+        change = {"terminating": True} if how == "terminating" else {"phase": how}
+        return self.told(self.town.change(pod, **change), is_told)
+
+    @step(events=st.lists(news, min_size=1, max_size=4))
+    def news_arrive(self, events: list[Event]) -> None:
+        """Any news in any order, late or once more."""
+        self.hear(events)
+
+
+class Pods(Births):
+    """What happens to pods."""
+
+    @precondition(living)
     @step(
         target=news,
         pod=one_of_the(living),
@@ -149,14 +180,6 @@ class Pods(Desk):
         kept = dict(view.allocations) if is_added else {}
         event = self.town.change(pod, claimed=node, allocations={**kept, vendor: allocation})
         return self.told(event, is_told)
-
-    @precondition(living)
-    @step(target=news, pod=one_of_the(living), node=st.sampled_from(("as annotated", *NODES)), is_told=told)
-    def a_pod_is_bound(self, pod: str, node: str, is_told: bool) -> Event:
-        """By somebody else than the service, where its annotation says or elsewhere."""
-        view = self.town.pods[pod]
-        where = (view.claimed or "n1") if node == "as annotated" else node
-        return self.told(self.town.change(pod, bound=where), is_told)
 
     @precondition(living)
     @step(
@@ -205,20 +228,6 @@ class Pods(Desk):
         return self.told(self.town.change(pod, **changes), is_told)
 
     @precondition(living)
-    @step(
-        target=news,
-        pod=one_of_the(living),
-        how=st.sampled_from(("terminating", "Succeeded", "Failed", "dead", "dead")),
-        is_told=told,
-    )
-    def a_pod_ends(self, pod: str, how: str, is_told: bool) -> Event:
-        """It is being deleted, or has come to its end, or is no more."""
-        if how == "dead":
-            return self.told(self.town.kill(pod), is_told)
-        change = {"terminating": True} if how == "terminating" else {"phase": how}
-        return self.told(self.town.change(pod, **change), is_told)
-
-    @precondition(living)
     @step(target=news, pod=one_of_the(living), is_told=told)
     def a_pod_is_seen_again(self, pod: str, is_told: bool) -> Event:
         """Nothing of what counts has changed: a label, a condition, a resync."""
@@ -230,8 +239,3 @@ class Pods(Desk):
         """It is refused and kept; the pod in the cluster is as it was."""
         view = replace(self.town.pods[pod], version=self.town.tick(), readable=False)
         self.hear([Event("MODIFIED", view)])
-
-    @step(events=st.lists(news, min_size=1, max_size=4))
-    def news_arrive(self, events: list[Event]) -> None:
-        """Any news in any order, late or once more."""
-        self.hear(events)

@@ -20,7 +20,7 @@ from hamiacct.queries import fleet, holds
 from tests.kubeapi.server import ApiServer
 from tests.proof import tally
 from tests.proof.desk import Desk
-from tests.proof.machine import Accounts, Scheduler
+from tests.proof.machine import Accounts, Claims, Scheduler
 
 HISTORIES = int(os.environ.get("HISTORIES", "40"))
 SEED = int(os.environ.get("SEED", "1"))
@@ -62,9 +62,14 @@ def shares(histories: int) -> list[tuple[int, int]]:
     return [(number, min(AT_ONCE, histories - start)) for number, start in enumerate(starts)]
 
 
-@pytest.mark.parametrize(("number", "histories"), shares(HISTORIES - HISTORIES // 4))
+@pytest.mark.parametrize(("number", "histories"), shares(HISTORIES - HISTORIES // 4 * 2))
 def test_all_books_say_what_the_model_says(desk: None, number: int, histories: int) -> None:
     run(Accounts, SEED * 1000 + number, histories)
+
+
+@pytest.mark.parametrize(("number", "histories"), shares(HISTORIES // 4))
+def test_so_they_do_where_many_ask_for_room(desk: None, number: int, histories: int) -> None:
+    run(Claims, SEED * 1000 + number, histories)
 
 
 @pytest.mark.parametrize(("number", "histories"), shares(HISTORIES // 4))

@@ -11,7 +11,6 @@ from hypothesis.stateful import precondition
 from hamiacct.operations import audit, inbox, sweeping
 from tests.model.books import Event, PodView
 from tests.model.lives import watch_event
-from tests.model.service import InTheRequest, Pair
 from tests.proof import tally
 from tests.proof.desk import Desk, Refused, Waiting, news, one_of_the, step
 
@@ -25,8 +24,6 @@ SPOILS = {
 
 class Upkeep(Desk):
     """What keeps the books in order."""
-
-    is_looked_at = False
 
     # --- the inbox ---
 
@@ -101,11 +98,3 @@ class Upkeep(Desk):
         answer = self.post("/api/v1/audit/repair")
         assert answer.status_code == 200, answer.content
         assert len(answer.json()["repaired"]) == len(before.discrepancies)
-
-    # --- the end ---
-
-    def at_the_end(self) -> None:
-        if self.is_looked_at:
-            Pair(InTheRequest(self.api), self.books).agree()
-        else:
-            self.audit()
