@@ -36,6 +36,7 @@ def a_device(node: str, number: int, chance: Random, odd: bool) -> models.Device
                 {"numa": 2**40},
                 {"memory_mib_total": 2**31},
                 {"index": 0, "order": 0},
+                {"index": 1, "order": 2},
                 {"registered": False},
             )
         )

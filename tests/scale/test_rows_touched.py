@@ -122,7 +122,9 @@ def test_news_of_nodes_are_two_statements_more(known: APIClient) -> None:
     path, body = QUESTIONS["best nodes"]
     with CaptureQueriesContext(connection) as taken:
         assert known.post(path, body).status_code == 200
-    assert len(taken) == 3, [one["sql"][:80] for one in taken]
+    # What a connection asks for the first time it prepares first.
+    asked = [one["sql"][:80] for one in taken if not one["sql"].startswith("PREPARE")]
+    assert len(asked) == 3, asked
 
 
 def test_who_asks_with_a_token_costs_one_statement_more(
