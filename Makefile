@@ -14,7 +14,7 @@ export PYTHONUNBUFFERED = 1
 # What reads the settings without serving anything (types, schema, migrations): no database is asked.
 STATIC := HAMIACCT_DATABASE_URL=postgresql://nobody@127.0.0.1:1/none HAMIACCT_SECRET_KEY=static
 
-.PHONY: setup run serve test prove prove-faults prove-races prove-kills prove-live bench bench-peers lint format openapi chart lock audit-dependencies clean
+.PHONY: setup run serve test prove prove-faults prove-races prove-kills prove-live prove-upgrade prove-month bench bench-peers lint format openapi chart lock audit-dependencies clean
 
 # The environment is rebuilt when the lock differs from the one it was built from, and only then.
 # Where Python comes without ensurepip (Debian's python3 with python3-pip), the outer pip fills the venv.
@@ -64,6 +64,15 @@ prove-races: setup
 
 prove-kills: setup
 	KILLS=$${KILLS:-300} $(BIN)/python -m pytest tests/races/test_one_site.py -q -s -k killed
+
+# The code before the newest migration serves while it is applied, then both, then the new alone, UPGRADE_SECONDS each.
+# UPGRADE_FROM=0006_lighter_indexes: the code before that one. Needs the history of this repository.
+prove-upgrade: setup
+	UPGRADE_SECONDS=$${UPGRADE_SECONDS:-20} $(BIN)/python -m pytest tests/upgrade/test_running.py -q -s
+
+# DAYS days of a busy cluster in one run, one line a day; about a quarter of an hour on two quiet cores.
+prove-month: setup
+	DAYS=$${DAYS:-30} $(BIN)/python -m pytest tests/longlife -q -s -k month
 
 # The judging trial: CHURN_PODS pods live while the watcher is killed CHURN_KILLS times, against the API server of the
 # tests; `make prove-live KUBECONFIG=path` tries it on that cluster too. CHURN_SEED=n: other chances.

@@ -1,7 +1,8 @@
 """Old code goes on serving while the newest migrations are applied, then both serve, then the new alone.
 
-`make prove-upgrade` does it. The old code is the tree of the commit before the newest migration came, run by
-processes of its own; so it needs the history of this repository, and the packages that are installed now.
+`make prove-upgrade` does it. The old code is the tree of the commit before the newest migration came, or the one
+named by UPGRADE_FROM, run by processes of its own; so it needs the history of this repository, and the packages
+that are installed now.
 """
 
 import os
@@ -29,6 +30,7 @@ from tests.live import BEAT, WORKER, Caller
 from tests.upgrade import store
 
 SECONDS = float(os.environ.get("UPGRADE_SECONDS", "0"))
+OLDEST = os.environ.get("UPGRADE_FROM") or store.names()[-1]
 OLD_EVENTS = 200_000
 NODES, PODS, CALLERS = 30, 600, 4
 # What a migration may do at any time, here to every table, while today's code serves (docs/operations.md).
@@ -137,6 +139,10 @@ def folder() -> Iterator[Path]:
         yield Path(place)
 
 
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
 def manage(tree: Path, env: dict[str, str], *words: str) -> None:
     process = Process(
         words[0],
@@ -145,11 +151,13 @@ def manage(tree: Path, env: dict[str, str], *words: str) -> None:
         env=env | {"PYTHONPATH": str(tree)},
         cwd=tree,
     )
-    assert process.wait(120) == 0, process.last_words()
+    while process.status is None:
+        time.sleep(0.05)
+    assert process.status == 0, process.last_words()
 
 
 def test_old_code_serves_while_the_newest_migration_is_applied(folder: Path) -> None:
-    old, new = store.tree_before(store.names()[-1], folder), store.ROOT
+    old, new = store.tree_before(OLDEST, folder), store.ROOT
     database, broker = Postgres(folder, durable=False), Valkey(folder)
     kept = {name: text for name, text in os.environ.items() if not name.startswith("HAMIACCT_")}
     env = kept | {
@@ -170,7 +178,7 @@ def test_old_code_serves_while_the_newest_migration_is_applied(folder: Path) -> 
             time.sleep(SECONDS)
             began = time.monotonic()
             manage(new, env, "migrate", "--no-input")
-            print(f"\nmigrated beside {CALLERS} callers in {time.monotonic() - began:.1f} s")
+            say(f"\nmigrated beside {CALLERS} callers in {time.monotonic() - began:.1f} s")
             running.append(Service(new, env, folder / "new"))
             traffic.serving = running[:]
             time.sleep(SECONDS)
@@ -182,8 +190,8 @@ def test_old_code_serves_while_the_newest_migration_is_applied(folder: Path) -> 
         finally:
             traffic.end()
         for name, number in sorted(traffic.answers.items()):
-            print(f"{number:6} {name}")
-        print(f"slowest answer {traffic.slowest_seconds:.2f} s")
+            say(f"{number:6} {name}")
+        say(f"slowest answer {traffic.slowest_seconds:.2f} s")
         assert traffic.odd == []
         assert len({name.split()[0] for name in traffic.answers}) == 2
         everything_is_right(running[-1], database.url)
@@ -203,7 +211,7 @@ def fill(service: Service, url: str) -> None:
         connection.execute(
             "INSERT INTO hamiacct_event (received_at, kind, type, namespace, name, uid, resource_version,"
             " history, body, state, replayed, attempts, detail, settled_at)"
-            " SELECT now(), 'Pod', 'MODIFIED', 'team-' || n % 50, 'pod-' || n, 'old-' || n, n, 1, '{}',"
+            " SELECT now(), 'Pod', 'MODIFIED', 'team-' || n %% 50, 'pod-' || n, 'old-' || n, n, 1, '{}',"
             " 'applied', false, 0, '', now() FROM generate_series(1, %s) AS n",
             [OLD_EVENTS],
         )
