@@ -41,6 +41,7 @@ from hamiacct.operations.ledger import Posting
 from hamiacct.operations.together import Again, Apart, Granted, Outcome, Refused, Together
 from hamiacct.queries import fits, fleet
 from hamiacct.queries.fits import Question
+from hamiacct.queries.statements import trusting
 
 EXPIRE_AT_ONCE = 200
 # So many nodes are tried in a round but the first, in which the best alone is.
@@ -202,11 +203,16 @@ def _serve(wishes: Sequence[Wish]) -> list[Outcome[Answer, Wish]]:
     """Decides wishes of different pods, in order, in one transaction."""
     at = max(wish.at for wish in wishes)
     names = claims.names_of([wish.uid for wish in wishes if isinstance(wish, Release)])
+
+    def outcomes(*, ends_due: bool) -> list[Outcome[Answer, Wish]]:
+        # What was claimed or given back and not told of is claimed or given back once more, to the same end.
+        return trusting(lambda _: _Round(wishes, names, at).outcomes(ends_due=ends_due))
+
     try:
-        return _Round(wishes, names, at).outcomes(ends_due=True)
+        return outcomes(ends_due=True)
     except _HoldsAreDue:
         expire(at=at)
-        return _Round(wishes, names, at).outcomes(ends_due=False)
+        return outcomes(ends_due=False)
 
 
 _queue: Together[Wish, Answer] = Together(_serve, lambda wish: wish.uid, most=MOST_TOGETHER)

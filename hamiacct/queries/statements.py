@@ -7,23 +7,27 @@ handed to the server as it is; any other goes by a cursor, which says and does t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
-from django.db import InterfaceError, OperationalError, connection
+from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, Escaping, ExecStatus, TransactionStatus
 
 _prepared: WeakKeyDictionary[object, set[str]] = WeakKeyDictionary()
 """What each connection to the server has prepared already."""
 
 Row = tuple[Any, ...]
+Answer = TypeVar("Answer")
+
+_BEGUN, _TO_BEGIN = TransactionStatus.INTRANS, TransactionStatus.IDLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +44,25 @@ class Statement:
         Django asks a connection for a sign of life before its first use in a request; here the statement
         is that sign: where the connection turns out to be gone, another one is asked, once.
         """
-        is_alone = not connection.in_atomic_block
-        if is_alone:
-            connection.health_check_done = True  # type: ignore[attr-defined]  # Django's own flag
-        try:
-            return self._asked(parameters)
-        except (OperationalError, InterfaceError):
-            if not is_alone or _is_alive(connection):
-                raise
-            connection.close()
-            return self._asked(parameters)
+        return trusting(partial(self._asked, parameters))
 
     def row(self, *parameters: Any) -> Row:
         """The only row."""
         (row,) = self.rows(*parameters)
         return row
 
-    def _asked(self, parameters: Sequence[Any]) -> list[Row]:
-        connection.ensure_connection()
-        known = _prepared.setdefault(connection.connection, set())
+    def _asked(self, parameters: Sequence[Any], asked: BaseDatabaseWrapper) -> list[Row]:
+        asked.ensure_connection()
+        server = asked.connection
+        known = _prepared.setdefault(server, set())
         texts = _texts_of(parameters)
-        if self.name not in known or texts is None or not _is_plain(connection):
-            return self._by_cursor(parameters, known)
-        with connection.wrap_database_errors:
-            return _answered(connection.connection, self.name, texts)
+        if self.name not in known or texts is None or not _is_plain(asked):
+            return self._by_cursor(parameters, asked, known)
+        with asked.wrap_database_errors:
+            return _answered(server, self.name, texts)
 
-    def _by_cursor(self, parameters: Sequence[Any], known: set[str]) -> list[Row]:
-        with connection.cursor() as cursor:
+    def _by_cursor(self, parameters: Sequence[Any], asked: BaseDatabaseWrapper, known: set[str]) -> list[Row]:
+        with asked.cursor() as cursor:
             if self.name not in known:
                 types = f"({self.types})" if self.types else ""
                 cursor.execute(f"PREPARE {self.name} {types} AS {self.sql}")
@@ -77,6 +73,25 @@ class Statement:
         return rows
 
 
+def trusting(work: Callable[[BaseDatabaseWrapper], Answer]) -> Answer:
+    """What the work on this thread's connection answers, which is not asked for a sign of life before.
+
+    Where it turns out to be gone the work is done once more, on another: it must be such that this does no
+    harm. In a transaction it is the work of whoever began that.
+    """
+    asked = connections[DEFAULT_DB_ALIAS]
+    if asked.in_atomic_block:
+        return work(asked)
+    asked.health_check_done = True  # type: ignore[attr-defined]  # Django's own flag
+    try:
+        return work(asked)
+    except (OperationalError, InterfaceError):
+        if _is_alive(asked):
+            raise
+        asked.close()
+        return work(asked)
+
+
 def _is_alive(asked: BaseDatabaseWrapper) -> bool:
     return asked.connection is not None and asked.is_usable()
 
@@ -85,16 +100,19 @@ def _is_alive(asked: BaseDatabaseWrapper) -> bool:
 
 
 def _is_plain(asked: BaseDatabaseWrapper) -> bool:
-    """Whether nobody listens between here and the server, and no transaction has to be begun or given up."""
+    """Whether nobody listens between here and the server, and no transaction has to be given up."""
     if asked.queries_logged or asked.execute_wrappers or asked.needs_rollback:
         return False
     server = asked.connection
-    return bool(server.autocommit or server.pgconn.transaction_status == TransactionStatus.INTRANS)
+    return bool(server.autocommit or server.pgconn.transaction_status in (_BEGUN, _TO_BEGIN))
 
 
 def _answered(server: Any, name: str, texts: Sequence[bytes | None]) -> list[Row]:
     """The rows that a prepared statement answers; values are read as a cursor would read them."""
-    result = server.pgconn.exec_prepared(name.encode(), texts)
+    if not server.autocommit and server.pgconn.transaction_status == _TO_BEGIN:
+        result = server.pgconn.exec_(b"BEGIN; " + _execute(server, name, texts))
+    else:
+        result = server.pgconn.exec_prepared(name.encode(), texts)
     if server.pgconn.status != ConnStatus.OK:
         raise psycopg.OperationalError(f"the connection is lost: {result.get_error_message()}")
     if result.status != ExecStatus.TUPLES_OK:
@@ -102,6 +120,13 @@ def _answered(server: Any, name: str, texts: Sequence[bytes | None]) -> list[Row
     reader = Transformer(server)
     reader.set_pgresult(result)
     return reader.load_rows(0, result.ntuples, tuple)
+
+
+def _execute(server: Any, name: str, texts: Sequence[bytes | None]) -> bytes:
+    """The same as a text, to be sent with another in one go."""
+    escaping = Escaping(server.pgconn)
+    values = b", ".join(b"NULL" if text is None else escaping.escape_literal(text) for text in texts)
+    return b"EXECUTE %s (%s)" % (name.encode(), values) if texts else b"EXECUTE " + name.encode()
 
 
 def _texts_of(parameters: Sequence[Any]) -> list[bytes | None] | None:

@@ -311,3 +311,15 @@ def test_those_that_wait_at_once_are_one_transaction() -> None:
     assert {type(answer.result(SOON)) for answer in (first, *others)} == {Held}
     transactions = set(models.LedgerEntry.objects.filter(rule="reserved").values_list("at", flat=True))
     assert len(transactions) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_was_lost_meanwhile_is_replaced() -> None:
+    told(watch.node("n1", watch.card("GPU-a")))
+    decided(claim("p", 1000))
+    with psycopg.connect(database_url()) as another, connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        another.execute("SELECT pg_terminate_backend(%s, 5000)", cursor.fetchone())
+    [given_back] = decided(release("p"))
+    assert given_back == Granted(None)
+    assert models.UsageEntry.objects.count() == 0
