@@ -70,7 +70,7 @@ prove-kills: setup
 prove-upgrade: setup
 	UPGRADE_SECONDS=$${UPGRADE_SECONDS:-20} $(BIN)/python -m pytest tests/upgrade/test_running.py -q -s
 
-# DAYS days of a busy cluster in one run, one line a day; about a quarter of an hour on two quiet cores.
+# DAYS days of a busy cluster with PODS_A_DAY new pods in one run, one line a day; about a quarter of an hour on two quiet cores.
 prove-month: setup
 	DAYS=$${DAYS:-30} $(BIN)/python -m pytest tests/longlife -q -s -k month
 

@@ -1,7 +1,7 @@
 """A busy cluster for days on end: tables are swept, indexes used, memory and time per decision stay flat.
 
-`make prove-month` lives through thirty days (DAYS=n: others); the suite through a few short ones. Every day
-the books agree.
+`make prove-month` lives through thirty days (DAYS=n, PODS_A_DAY=n: others); the suite through a few short
+ones. Every day the books agree.
 """
 
 import dataclasses
@@ -22,7 +22,13 @@ from tests.longlife.cluster import Cluster, Size
 from tests.longlife.month import BEGINS, Day, Month
 
 DAYS = int(os.environ.get("DAYS", "0"))
-USUAL = Size(nodes=40, pods_a_day=240, namespaces=30, ticks_a_day=8)
+USUAL = Size(
+    nodes=40,
+    pods_a_day=int(os.environ.get("PODS_A_DAY", "300")),
+    namespaces=30,
+    ticks_a_day=8,
+    lives_hours=20,
+)
 SHORT = Size(nodes=6, pods_a_day=40, namespaces=4, ticks_a_day=3, nodes_replaced_a_day=2, lives_hours=8)
 SHORT_DAYS = 4
 
@@ -61,9 +67,9 @@ def quiet() -> Iterator[None]:
 def living(tmp_path: Path, django_db_blocker: DjangoDbBlocker) -> Iterator[Month]:
     with quiet(), django_db_blocker.unblock(), service.running(tmp_path, BEGINS) as running:
         if DAYS:
-            lives = Month(running, Cluster(USUAL, BEGINS), samples=15, looks_every=1)
+            lives = Month(running, Cluster(USUAL, BEGINS), samples=30, looks_every=3)
         else:
-            lives = Month(running, Cluster(SHORT, BEGINS), samples=1, looks_every=SHORT_DAYS)
+            lives = Month(running, Cluster(SHORT, BEGINS), samples=2, looks_every=SHORT_DAYS)
         lives.begin()
         yield lives
 

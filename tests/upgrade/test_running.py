@@ -1,8 +1,8 @@
 """Old code goes on serving while the newest migrations are applied, then both serve, then the new alone.
 
-`make prove-upgrade` does it. The old code is the tree of the commit before the newest migration came, or the one
-named by UPGRADE_FROM, run by processes of its own; so it needs the history of this repository, and the packages
-that are installed now.
+`make prove-upgrade` does it. The old code is the tree of the commit before the newest migration came, or the
+one named by UPGRADE_FROM, run by processes of its own; so it needs the history of this repository, and the
+packages that are installed now.
 """
 
 import os
@@ -192,6 +192,8 @@ def test_old_code_serves_while_the_newest_migration_is_applied(folder: Path) -> 
         for name, number in sorted(traffic.answers.items()):
             say(f"{number:6} {name}")
         say(f"slowest answer {traffic.slowest_seconds:.2f} s")
+        if traffic.odd:
+            say((database.folder / "postgres.log").read_text()[-5000:])
         assert traffic.odd == []
         assert len({name.split()[0] for name in traffic.answers}) == 2
         everything_is_right(running[-1], database.url)
