@@ -270,16 +270,17 @@ def _register() -> tuple[tuple[int, int], Register, list[str]]:
     number = np.bincount(node[here], minlength=len(plain))
     plain &= number <= MAX_CARDS
 
+    # What is needed for a moment comes before what stays, which then lies in its place.
+    different: dict[str, int] = {}
+    kind = np.array([different.setdefault(text, len(different) + 1) for text in _texts(kinds)], np.int64)
     uuid_of, cards = _texts(uuids), np.flatnonzero(here)
     kept = _sorted(cards[plain[node[cards]]], node, index, order, uuid_of)
-    different: dict[str, int] = {}
-    kind = [different.setdefault(text, len(different) + 1) for text in _texts(kinds)]
     register = Register(
         names=[name for name, is_one in zip(numbered, plain.tolist(), strict=True) if is_one],
         number=number[plain],
         uuids=[uuid_of[card] for card in kept.tolist()],
         kinds=(NO_CARD, *map(_kind, different)),
-        kind=np.array(kind, np.int64)[kept],
+        kind=kind[kept],
         totals=np.stack(sizes[:3])[:, kept],
         used=np.stack(sizes[3:])[:, kept],
         indexes=index[kept],
