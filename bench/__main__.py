@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -46,6 +47,9 @@ def main() -> None:
         names = asked.only or of_fleet(nodes)
         run_fleet(nodes, asked.pods or pods_of(nodes), names, extent, out, failed)
         show_fleet(results.read(out), nodes)
+    if not (asked.quick or asked.nodes or asked.only):
+        subprocess.run([sys.executable, "-m", "bench.profiles"], cwd=ROOT, check=False)
+        page.write(results.read())
     found = results.read(out)
     show_goals(found)
     console.print(f"{perf_counter() - began:.0f} s; written to {out}")

@@ -30,7 +30,7 @@ class Goal:
     @property
     def bound(self) -> str:
         sign = "at least" if self.at_least else "at most"
-        return f"{sign} {self.limit:g} {self.unit}".replace(" x", " x")
+        return f"{sign} {self.limit:,g} {self.unit}"
 
 
 FIT = "fit over HTTP, best nodes"
