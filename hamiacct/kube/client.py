@@ -1,8 +1,8 @@
 """The API server, and the only code here that speaks over a network.
 
-Objects come as the JSON they are; what is wrong with them is asked elsewhere. Every call has a time limit
-and is sent once: whoever calls decides what to do about a failure, because only he knows what a change
-that may have been made means.
+Objects come as the JSON they are; what is wrong with them is asked elsewhere. Every call has a time limit,
+for each part of its answer and for the whole, and is sent once: whoever calls decides what to do about a
+failure, because only he knows what a change that may have been made means.
 
   NotFound      there is no such object (404)
   Conflict      a precondition does not hold: another uid, another resourceVersion, bound already (409)
@@ -19,12 +19,16 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
+import httpcore2
 import httpx2
 import msgspec
 import orjson
@@ -44,6 +48,8 @@ CONNECT_SECONDS = 2.0
 ANSWER_SECONDS = 5.0
 PAGE_SECONDS = 30.0
 """A page of a list is read from etcd and may be megabytes."""
+WHOLE_ANSWER = 2
+"""How many times as long as for one part of an answer is waited for the whole: who drips holds nobody up."""
 QUIET_SECONDS = 150.0
 """A watch that shows nothing for so long is dead: bookmarks come about once a minute, and one may be late."""
 MAX_LINE_BYTES = 16 * 2**20
@@ -181,12 +187,24 @@ class Client:
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         with (
             _unavailable_where_lost(f"the watch of {path}"),
-            self._http.stream("GET", path, params=given, headers=headers, timeout=limits) as response,
+            self._opened("GET", path, params=given, headers=headers, timeout=limits) as response,
         ):
             if response.status_code >= 300:
-                response.read()
+                with _whole_within(WHOLE_ANSWER * ANSWER_SECONDS):
+                    response.read()
                 raise _fault(response, f"GET {path}?watch", True)
             yield _lines(response.iter_bytes())
+
+    @contextmanager
+    def _opened(self, method: str, path: str, **given: Any) -> Iterator[httpx2.Response]:
+        """An answer that is read while it comes: its head in time, its body for as long as it goes on."""
+        with _whole_within(QUIET_SECONDS):
+            opened = self._http.stream(method, path, **given)
+            response = opened.__enter__()
+        try:
+            yield response
+        finally:
+            opened.__exit__(None, None, None)
 
     def lease(self, namespace: str, name: str) -> Manifest:
         """A Lease as it is now."""
@@ -233,14 +251,18 @@ class Client:
         """One call, sent once."""
         is_read = method == "GET"
         try:
-            response = self._http.request(
-                method,
-                path,
-                params={**(params or {}), **({} if is_read else {"fieldManager": FIELD_MANAGER})},
-                content=None if body is None else orjson.dumps(body),
-                headers={"Accept": "application/json", **({} if body is None else {"Content-Type": kind})},
-                timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS),
-            )
+            with _whole_within(WHOLE_ANSWER * seconds):
+                response = self._http.request(
+                    method,
+                    path,
+                    params={**(params or {}), **({} if is_read else {"fieldManager": FIELD_MANAGER})},
+                    content=None if body is None else orjson.dumps(body),
+                    headers={
+                        "Accept": "application/json",
+                        **({} if body is None else {"Content-Type": kind}),
+                    },
+                    timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS),
+                )
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             raise Unavailable(f"the API server cannot be reached: {error or type(error).__name__}") from error
         except httpx2.HTTPError as error:
@@ -258,6 +280,81 @@ class Client:
         if not isinstance(document, dict):
             raise _lost(f"{method} {path}: the answer is no JSON object", is_read)
         return document
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+_limits = threading.local()
+
+
+@contextmanager
+def _whole_within(seconds: float) -> Iterator[None]:
+    """What this thread sends and hears meanwhile is over within so many seconds.
+
+    The limits of the HTTP client are for each read alone, so a byte now and then would hold a call for ever.
+    """
+    _limits.ends = time.monotonic() + seconds
+    try:
+        yield
+    finally:
+        _limits.ends = None
+
+
+def _left(seconds: float | None) -> float | None:
+    """What is left of the time for one read or write. Raises what its end raises."""
+    ends = getattr(_limits, "ends", None)
+    if ends is None:
+        return seconds
+    left = ends - time.monotonic()
+    if left <= 0:
+        raise httpcore2.ReadTimeout("the whole answer took too long")
+    return left if seconds is None else min(seconds, left)
+
+
+class _Connection(httpcore2.NetworkStream):
+    """A connection that heeds the limit of the call it is used for."""
+
+    def __init__(self, stream: httpcore2.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, _left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._stream.write(buffer, _left(timeout))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.NetworkStream:
+        return _Connection(self._stream.start_tls(ssl_context, server_hostname, _left(timeout)))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class _Network(httpcore2.SyncBackend):
+    """Connections of that sort."""
+
+    def connect_tcp(self, *args: Any, **given: Any) -> httpcore2.NetworkStream:
+        return _Connection(super().connect_tcp(*args, **given))
+
+
+class _Transport(httpx2.HTTPTransport):
+    """The HTTP client's own way, over such connections."""
+
+    def __init__(self, verify: ssl.SSLContext) -> None:
+        super().__init__(verify=verify, trust_env=False)
+        self._pool = httpcore2.ConnectionPool(
+            ssl_context=verify,
+            max_connections=100,
+            max_keepalive_connections=20,
+            keepalive_expiry=5.0,
+            network_backend=_Network(),
+        )
 
 
 # --- streams -------------------------------------------------------------------------------------
@@ -278,10 +375,18 @@ def _unavailable_where_lost(what: str) -> Iterator[None]:
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The whole lines of a stream. Unreadable where one is too long, Unavailable where the last is cut."""
+    """The whole lines of a stream. Unreadable where one is too long, Unavailable where the last is cut.
+
+    Silent where parts of a line come and come, and it is never whole.
+    """
     begun = bytearray()
+    heard_at = time.monotonic()
     for chunk in chunks:
         *ends, rest = chunk.split(b"\n")
+        if ends:
+            heard_at = time.monotonic()
+        elif time.monotonic() - heard_at > QUIET_SECONDS:
+            raise Silent(f"no line was whole within {QUIET_SECONDS:.0f} s")
         for end in ends:
             line = bytes(begun) + end if begun else end
             begun.clear()
@@ -397,7 +502,6 @@ def _connected(kubeconfig: Path | None, written: int) -> Client:
     # Of the environment nothing is used: a CA bundle named there would stand in for the cluster's own, and
     # a proxy for the outside world does not know the way to an API server.
     limits = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
-    parameters = client_adapter.ConnectionParams(timeout=limits, trust_env=False)
     try:
         if kubeconfig is None:
             found = KubeConfig.from_service_account(SERVICE_ACCOUNT)
@@ -405,6 +509,11 @@ def _connected(kubeconfig: Path | None, written: int) -> Client:
             found = KubeConfig.from_file(kubeconfig)
         chosen = found.get()
         assert chosen is not None  # without a context it raises
-        return Client(client_adapter.Client(chosen._replace(user=chosen.user or User()), parameters))
+        user = chosen.user or User()
+        tls = client_adapter.verify_cluster(chosen.cluster, user, chosen.abs_file, trust_env=False)
+        parameters = client_adapter.ConnectionParams(
+            timeout=limits, trust_env=False, transport=_Transport(tls)
+        )
+        return Client(client_adapter.Client(chosen._replace(user=user), parameters))
     except UNUSABLE as it:
         raise Unavailable(f"{kubeconfig or 'the service account'} cannot be used: {it!r}") from it
