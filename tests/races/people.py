@@ -186,6 +186,7 @@ class Scheduler(Actor):
             assert found.status == 200, found
             if found.body["Error"]:
                 self.done["could not filter"] += 1
+                time.sleep(0.3)
                 continue
             if not found.body["NodeNames"]:
                 self.done["no node"] += 1

@@ -11,15 +11,15 @@ from psycopg import sql
 
 Row = dict[str, Any]
 
-# What differs between two runs that do the same: when something was, and the numbers of rows.
+# What differs between two runs that do the same: when it was, the numbers of rows, and in how many steps.
 ACCIDENTAL = frozenset(
     {
-        "id", "at", "since", "created_at", "expires_at", "changed_at", "attempts", "seq", "seconds", "digest",
-        "vgpu_time",
+        "id", "at", "since", "created_at", "expires_at", "changed_at", "attempts", "seq", "fleet", "seconds",
+        "digest", "vgpu_time",
     }
 )  # fmt: skip
-# Here `seq` says how many lines there are, not which came first.
-COUNTING = frozenset({"hamiacct_ledgerhead"})
+# How many lines there are is no accident, which of them came first may be.
+COUNTED = ("hamiacct_ledgerhead", "seq")
 # What names a time, or depends on who else was there by then.
 TELLING = {
     "hamiacct_ledgerentry": {"reason"},
@@ -83,7 +83,7 @@ class Photograph:
                     {
                         column: names[column][value] if column in names else value
                         for column, value in row.items()
-                        if (column not in ACCIDENTAL or table in COUNTING)
+                        if (column not in ACCIDENTAL or (table, column) == COUNTED)
                         and column not in TELLING.get(table, ())
                     },
                     sort_keys=True,
