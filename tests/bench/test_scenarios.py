@@ -21,6 +21,7 @@ TINY = Extent(
     burst=60,
     replayed=30,
     freshness_seconds=0.5,
+    clients=(4, 16),
 )
 
 
