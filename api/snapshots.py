@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -19,7 +20,7 @@ from api.events import RejectedSerializer, rejected_shapes
 from api.parameters import Choice, Flag, Integer, Parameter
 from hamiacct.accounting.errors import Malformed
 from hamiacct.accounting.words import Kind
-from hamiacct.kube import manifests
+from hamiacct.kube import manifests, texts
 from hamiacct.operations import snapshots
 
 MAX_BODY_BYTES = 256 * bodies.MIB
@@ -83,7 +84,7 @@ class Snapshots(Endpoint):
             snapshots.declare_complete(at=now)
             return Response({"complete": True})
         bodies.media_type(request._request, bodies.JSON, bodies.UNSAID)
-        listing = manifests.list_items(bodies.parsed(bodies.read(request._request, MAX_BODY_BYTES)))
+        listing = _listing(bodies.read_large(request._request, MAX_BODY_BYTES))
         result = snapshots.apply(
             _of_kind(listing, self.given["kind"]),
             namespace=self.given["namespace"],
@@ -105,6 +106,18 @@ class Snapshots(Endpoint):
                 "rejected": rejected_shapes(result.rejected, {}),
             }
         )
+
+
+def _listing(body: bytearray) -> manifests.ListBody:
+    """The list in a body, whose items are parsed one by one where that can be.
+
+    A body in which anything is no JSON is parsed whole, for the place of the fault.
+    """
+    outline = texts.outline(body, bodies.parsed)
+    if outline is not None:
+        with suppress(texts.Unparsed):
+            return manifests.list_items(outline)
+    return manifests.list_items(bodies.parsed(bytes(body)))
 
 
 def _of_kind(listing: manifests.ListBody, kind: Kind | None) -> manifests.ListBody:

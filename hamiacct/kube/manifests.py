@@ -21,6 +21,7 @@ from hamiacct.accounting.vendors import Vendor
 from hamiacct.kube import annotations as codec
 from hamiacct.kube import fields, registration
 from hamiacct.kube.fields import Manifest
+from hamiacct.kube.texts import Texts, with_kind
 
 EVENT_TYPES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
 KINDS = ("Pod", "Node", "ResourceQuota")
@@ -93,7 +94,7 @@ class ListBody(NamedTuple):
 
     kind: str
     version: int | None
-    items: list[Any]
+    items: Sequence[Any]
     meta: Manifest
 
 
@@ -113,21 +114,25 @@ def list_items(body: object) -> ListBody:
     raw_items = body.get("items")
     if raw_items is None and "items" in body:
         raw_items = []  # as Go writes a list that nobody has put anything in
+    if isinstance(raw_items, Texts):
+        kind = _kind_of(raw_items, kind)
+        return ListBody(kind, version, raw_items.of_kind(kind), meta)
     if not isinstance(raw_items, list):
         raise Malformed(f"must be a list, not {fields.type_word(raw_items)}", "/items")
-    filled = []
-    for number, item in enumerate(raw_items):
+    kind = _kind_of(raw_items, kind)
+    return ListBody(kind, version, [with_kind(item, kind) for item in raw_items], meta)
+
+
+def _kind_of(items: Sequence[Any], kind: str) -> str:
+    """The kind of all objects among the items; `kind` is what the list says, "" where it is silent."""
+    for number, item in enumerate(items):
         if not isinstance(item, dict):
-            filled.append(item)
             continue
-        if item.get("kind") is None and kind:
-            item = {**item, "kind": kind}
-        own = _kind(item, f"/items/{number}")
+        own = _kind(with_kind(item, kind), f"/items/{number}")
         kind = kind or own
         if own != kind or own not in KINDS:
             raise Malformed("a list must hold objects of one kind", f"/items/{number}/kind")
-        filled.append(item)
-    return ListBody(kind, version, filled, meta)
+    return kind
 
 
 # --- pods ----------------------------------------------------------------------------------------
@@ -187,23 +192,23 @@ MAX_SHAPE_BYTES = 2048
 
 def _shape_of(spec: Manifest, status: Manifest, wanted: _Wanted) -> _Shape:
     """The shape of a pod; of a small one, as those that were kept are, it is remembered."""
-    told = [spec.get(field) for field in _SHAPE_OF_SPEC], [status.get(field) for field in _SHAPE_OF_STATUS]
+    told = [{name: holder[name] for name in _OF_SHAPE if name in holder} for holder in (spec, status)]
     try:
         text = orjson.dumps(told)
     except TypeError:  # no text, number or depth that a store would take: it is looked at as it is
         return _shape(spec, status, wanted)
-    return _known_shape(text, wanted) if len(text) <= MAX_SHAPE_BYTES else _shape(spec, status, wanted)
+    # What is no number is written as null, too.
+    is_plain = len(text) <= MAX_SHAPE_BYTES and b"null" not in text
+    return _known_shape(text, wanted) if is_plain else _shape(spec, status, wanted)
 
 
-_SHAPE_OF_SPEC = ("initContainers", "containers", "resources")
-_SHAPE_OF_STATUS = ("initContainerStatuses",)
+_OF_SHAPE = ("initContainers", "containers", "resources", "initContainerStatuses")
 
 
 @lru_cache(maxsize=KNOWN_SHAPES)
 def _known_shape(text: bytes, wanted: _Wanted) -> _Shape:
-    of_spec, of_status = orjson.loads(text)
-    spec = dict(zip(_SHAPE_OF_SPEC, of_spec, strict=True))
-    return _shape(spec, dict(zip(_SHAPE_OF_STATUS, of_status, strict=True)), wanted)
+    spec, status = orjson.loads(text)
+    return _shape(spec, status, wanted)
 
 
 def _shape(spec: Manifest, status: Manifest, wanted: _Wanted) -> _Shape:

@@ -30,9 +30,11 @@ from hamiacct.queries.statements import Statement
 
 log = logging.getLogger(__name__)
 
-BATCH_EVENTS = 500
+# So many names are applied in one transaction, and of each as many events as leave it at most so many in all.
+BATCH_NAMES = 500
+BATCH_EVENTS = 2000
 # As far as a drain looks ahead, so that several find names of their own.
-LOOK_AT_EVENTS = 4 * BATCH_EVENTS
+LOOK_AT_EVENTS = 4 * BATCH_NAMES
 MAX_DETAIL = 1000
 # Somebody else holds a lock for too long, or two waited for each other: nothing is wrong with the events.
 BUSY_STATES = frozenset(("55P03", "40P01", "40001"))
@@ -123,7 +125,7 @@ def drain(*, at: datetime) -> int:
         names = [name for name in _waiting_names() if name not in failed]
         if not names:
             return settled
-        chunks = [names[start : start + BATCH_EVENTS] for start in range(0, len(names), BATCH_EVENTS)]
+        chunks = [names[start : start + BATCH_NAMES] for start in range(0, len(names), BATCH_NAMES)]
         done = sum(_drain_names(chunk, failed, at=at, wait=False) for chunk in chunks)
         if not done and set(names) - failed:
             done = _drain_names(chunks[0], failed, at=at, wait=True)
@@ -132,7 +134,7 @@ def drain(*, at: datetime) -> int:
 
 def is_much() -> bool:
     """Whether more waits than one batch takes, so that another drain would find something to do."""
-    return _by_age()[BATCH_EVENTS:].exists()
+    return _by_age()[BATCH_NAMES:].exists()
 
 
 def settle(event_ids: Sequence[int], *, at: datetime) -> bool:
@@ -141,12 +143,13 @@ def settle(event_ids: Sequence[int], *, at: datetime) -> bool:
     False where some still wait because the books were busy: they are applied by the next who tries.
     """
     failed: set[_Name] = set()
-    for start in range(0, len(event_ids), BATCH_EVENTS):
-        chosen = event_ids[start : start + BATCH_EVENTS]
-        waiting = _waiting().filter(pk__in=chosen).values_list("kind", "namespace", "name").distinct()
-        names = [_Name(*name) for name in waiting]
-        if names:
-            _drain_names(names, failed, at=at, wait=True)
+    for start in range(0, len(event_ids), BATCH_NAMES):
+        chosen = _waiting().filter(pk__in=event_ids[start : start + BATCH_NAMES])
+        done = 1
+        while done:  # where a name has more events than a batch takes, the rest of them come next
+            waiting = chosen.values_list("kind", "namespace", "name").distinct()
+            names = {_Name(*name) for name in waiting} - failed
+            done = _drain_names(sorted(names), failed, at=at, wait=True)
     return not failed or not _waiting().filter(pk__in=event_ids, attempts=0).exists()
 
 
@@ -269,19 +272,20 @@ class _Waiting(NamedTuple):
 # Name by name, by the index: where much waits, all of it would be read for each batch otherwise.
 _WAITING = Statement(
     "hamiacct_inbox_waiting",
-    "text, jsonb",
+    "text, jsonb, int",
     """
 SELECT event.* FROM jsonb_array_elements($2) AS key, LATERAL (
     SELECT id, received_at, type, uid, namespace, name, resource_version, history, body::text, replayed
     FROM hamiacct_event
-    WHERE state = 'waiting' AND kind = $1 AND namespace = key->>0 AND name = key->>1 OFFSET 0) AS event
+    WHERE state = 'waiting' AND kind = $1 AND namespace = key->>0 AND name = key->>1
+    ORDER BY resource_version, id LIMIT $3) AS event
 ORDER BY namespace, name, resource_version, id
 """,
 )
 
 
 def _events_of(kind: Kind, names: Sequence[_Name]) -> list[_Waiting]:
-    """All that waits for these names, per name by version, then by arrival."""
+    """What waits for these names, per name by version, then by arrival; of many the first ones."""
     if not names:
         return []
     keys = list({(name.namespace, name.name) for name in names})
@@ -301,7 +305,7 @@ def _events_of(kind: Kind, names: Sequence[_Name]) -> list[_Waiting]:
             ),
         )
         for event_id, received_at, type_, uid, namespace, name, version, history, body, replayed in (
-            _WAITING.rows(kind.value, bulk.text(keys))
+            _WAITING.rows(kind.value, bulk.text(keys), max(1, BATCH_EVENTS // len(keys)))
         )
     ]
 

@@ -1,9 +1,9 @@
 """Full lists: the truth for one kind at its version, behind guards (decisions 7, 8, 33).
 
-A list comes whole (`apply`) or in pages (`begin`, `apply_page`, `finish`), and then nothing but the
-identities of its items is kept in memory. The items are applied page by page like events. A last
-transaction, during which nobody applies events of the kind, marks the version, so that older news of
-objects the list did not hold are stale from then on; what it did not hold is ended after that.
+A list comes whole (`apply`) or in pages (`begin`, `apply_page`, `finish`); either way nothing but the
+identities of its items is kept in memory beside its text and one page. The items are applied page by page
+like events. A last transaction, during which nobody applies events of the kind, marks the version, so that
+older news of objects the list did not hold are stale from then on; what it did not hold is ended after that.
 
 A list that stops half-way has told the truth about the items it held and ended nothing; the next one makes
 it whole. Several may be on their way at once: the one with the highest version wins.
@@ -16,12 +16,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from django.db import transaction
+from django.db import InterfaceError, InternalError, OperationalError, transaction
 
 from hamiacct import config, models
-from hamiacct.accounting.errors import Malformed, OlderThanApplied, Overtaken, SnapshotRefused, TooManyAbsent
+from hamiacct.accounting.errors import (
+    AccountingError,
+    Malformed,
+    OlderThanApplied,
+    Overtaken,
+    SnapshotRefused,
+    TooManyAbsent,
+)
 from hamiacct.accounting.words import EventType, Kind, Outcome
 from hamiacct.kube import manifests
 from hamiacct.kube.manifests import Envelope, ListBody
@@ -38,6 +45,8 @@ PAGE_ITEMS = 500
 FEW = 20
 SHARE_PERCENT = 20
 NOBODY: frozenset[str] = frozenset()
+# A refusal, or a database that is away or busy: nothing is wrong with any item.
+NOT_OF_AN_ITEM = (AccountingError, OperationalError, InterfaceError, InternalError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,12 @@ class _Item(NamedTuple):
     place: int
     id: str
     envelope: Envelope
+
+
+class _Whole(NamedTuple):
+    """An item with what of it is read here."""
+
+    item: _Item
     manifest: dict[str, object]
 
 
@@ -138,7 +153,7 @@ def apply_page(
     read = _read(listing, items)
     for id_ in seen:
         _see(listing, id_)
-    done = _apply_items(listing, read.items, at=at)
+    done = _apply_items(listing, _whole(listing, read.items, items, first=listing.items), at=at)
     rejected = (*read.rejected, *done.rejected)
     listing.items += len(items)
     listing.counts += done.counts
@@ -193,7 +208,7 @@ def apply(
     known = kinds.BOOKS[kind].living(namespace)
     absent = _absent(listing, known, stream.history, new_history)
     if dry_run:
-        _only_count(listing, items, absent, new_history, at=at)
+        _only_count(listing, items, body, absent, new_history, at=at)
         return _result(listing, absent)
     _check_share(absent, known, confirm)
     if new_history:
@@ -201,7 +216,7 @@ def apply(
     _announce(listing)
     ordered = sorted(items, key=lambda item: (item.envelope.namespace, item.envelope.name))
     for page in _pages(ordered):
-        done = _apply_items(listing, page, at=at)
+        done = _apply_items(listing, _whole(listing, page, body.items), at=at)
         listing.counts += done.counts
         listing.rejected += done.rejected
     # Of what was judged, the list's own items may have replaced some by now.
@@ -234,21 +249,27 @@ def _check_wholeness(listing: Listing, body: ListBody, new_history: bool) -> Non
 
 
 def _only_count(
-    listing: Listing, items: Sequence[_Item], absent: Sequence[Known], new_history: bool, *, at: datetime
+    listing: Listing,
+    items: Sequence[_Item],
+    body: ListBody,
+    absent: Sequence[Known],
+    new_history: bool,
+    *,
+    at: datetime,
 ) -> None:
     """Counts what the list would change; nothing is written, nothing is locked."""
     books = kinds.BOOKS[listing.kind]
     listing.counts["ended"] = len(absent)
     for page in _pages(items):
         by_id = {one.id: one for one in books.among([item.id for item in page])}
-        for item in page:
+        for item, manifest in _whole(listing, page, body.items):
             mine = by_id.get(item.id)
             is_old = mine is not None and not new_history and mine.history == listing.history
             if is_old and mine is not None and item.envelope.resource_version <= mine.resource_version:
                 listing.counts["unchanged"] += 1
                 continue
             try:
-                books.parse(item.manifest, at)
+                books.parse(manifest, at)
             except Malformed as fault:
                 listing.rejected.append(_rejected(item.place, fault, fault.pointer))
                 continue
@@ -292,9 +313,16 @@ def _read(listing: Listing, objects: Sequence[object]) -> _Read:
             rejected.append(_rejected(place, Malformed(detail), "/metadata/namespace"))
             listing.ends_nothing = True  # so it is not the list of this namespace that it is said to be
             continue
-        kept = manifests.keep(listing.kind, manifest, config.vendors())
-        items.append(_Item(place, id_, envelope, kept))
+        items.append(_Item(place, id_, envelope))
     return _Read(items, rejected)
+
+
+def _whole(listing: Listing, items: Sequence[_Item], objects: Sequence[Any], first: int = 0) -> list[_Whole]:
+    """These items with what is kept of them; the list's objects begin with the one at place `first`."""
+    vendors = config.vendors()
+    return [
+        _Whole(item, manifests.keep(listing.kind, objects[item.place - first], vendors)) for item in items
+    ]
 
 
 def _see(listing: Listing, id_: str) -> None:
@@ -309,8 +337,25 @@ def _rejected(place: int, fault: Malformed, pointer: str) -> Rejected:
     return Rejected(place, fault.code, f"/items/{place}{pointer}", fault.detail)
 
 
-def _apply_items(listing: Listing, items: Sequence[_Item], *, at: datetime) -> _Done:
-    """Applies one page of items in a transaction of its own."""
+def _apply_items(listing: Listing, items: Sequence[_Whole], *, at: datetime) -> _Done:
+    """Applies one page of items. What meets a fault of ours is left out, and told."""
+    try:
+        return _apply_together(listing, items, at=at)
+    except NOT_OF_AN_ITEM:
+        raise
+    except Exception:  # whatever it is, the list would come again with the same item in it
+        if len(items) > 1:
+            done = [_apply_items(listing, [item], at=at) for item in items]
+            counts = sum((one.counts for one in done), Counter())
+            return _Done(counts, [rejected for one in done for rejected in one.rejected])
+        [(item, _)] = items
+        log.exception("%s %s of a list could not be applied", listing.kind, item.id)
+        detail = "a fault in this service, told in its log"
+        return _Done(Counter(), [Rejected(item.place, "internal-error", f"/items/{item.place}", detail)])
+
+
+def _apply_together(listing: Listing, items: Sequence[_Whole], *, at: datetime) -> _Done:
+    """Applies the items in one transaction."""
     done = _Done(Counter(), [])
     if not items:
         return done
@@ -319,10 +364,10 @@ def _apply_items(listing: Listing, items: Sequence[_Item], *, at: datetime) -> _
         bulk.plan_anew()
         locks.share_stream(listing.kind)
         stream = _stream_of(listing)
-        alive = {one.id for one in books.among([item.id for item in items]) if one.is_alive}
-        verdicts = books.apply([_seen(listing, item) for item in items], stream, at=at)
+        alive = {one.id for one in books.among([one.item.id for one in items]) if one.is_alive}
+        verdicts = books.apply([_seen(listing, *one) for one in items], stream, at=at)
         applied = []
-        for item, verdict in zip(items, verdicts, strict=True):
+        for (item, _), verdict in zip(items, verdicts, strict=True):
             if verdict.outcome is Outcome.REFUSED:
                 done.rejected.append(_rejected(item.place, Malformed(verdict.detail), ""))
             elif verdict.outcome is Outcome.APPLIED:
@@ -334,7 +379,7 @@ def _apply_items(listing: Listing, items: Sequence[_Item], *, at: datetime) -> _
     return done
 
 
-def _seen(listing: Listing, item: _Item) -> Seen:
+def _seen(listing: Listing, item: _Item, manifest: dict[str, object]) -> Seen:
     return Seen(
         EventType.MODIFIED,
         item.envelope.uid,
@@ -342,7 +387,7 @@ def _seen(listing: Listing, item: _Item) -> Seen:
         item.envelope.name,
         item.envelope.resource_version,
         listing.history,
-        item.manifest,
+        manifest,
         list_version=listing.version or 0,
     )
 

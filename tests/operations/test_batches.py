@@ -104,7 +104,7 @@ def test_what_a_batch_reads_does_not_depend_on_what_was_settled_before() -> None
 
     def read() -> tuple[float, float]:
         return (
-            touched(inbox._WAITING, "Pod", bulk.text(names)),
+            touched(inbox._WAITING, "Pod", bulk.text(names), 4),
             touched(pod_events._LOAD, bulk.text(names), bulk.text(uids)),
         )
 
@@ -118,7 +118,10 @@ def test_what_a_batch_reads_does_not_depend_on_what_was_settled_before() -> None
 def test_a_batch_reads_its_own_events_however_many_wait_and_whatever_was_known_of_them() -> None:
     def read() -> float:
         return touched(
-            inbox._WAITING, "Pod", bulk.text([(f"team-{number % 5}", f"p{number}") for number in range(50)])
+            inbox._WAITING,
+            "Pod",
+            bulk.text([(f"team-{number % 5}", f"p{number}") for number in range(50)]),
+            4,
         )
 
     with connection.cursor() as cursor:
@@ -128,3 +131,21 @@ def test_a_batch_reads_its_own_events_however_many_wait_and_whatever_was_known_o
     few = read()
     inbox.receive([watch.event(one) for one in pods(3_000, first=1_000, version=10_000)], at=NOW)
     assert read() <= 2 * few
+
+
+def test_however_many_events_a_name_has_a_batch_takes_but_some_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inbox, "BATCH_EVENTS", 12)
+    cards = [watch.card(f"GPU-{number}", memory=10**6, slots=1000, cores=1000) for number in range(CARDS)]
+    shown = [pod for turn in range(0, 60, 3) for pod in pods(3, first=0, version=10_000 + turn, memory=turn)]
+    receipt = inbox.receive(
+        [watch.event(watch.node("n1", *cards, version=1)), *map(watch.event, shown)], at=NOW
+    )
+    with CaptureQueriesContext(connection) as asked:
+        assert inbox.settle([event_id for _, event_id in receipt.stored], at=NOW)
+    batches = [one["sql"] for one in asked if "EXECUTE hamiacct_inbox_settle" in one["sql"]]
+    assert len(batches) == 1 + 60 // 12
+    assert set(models.Event.objects.values_list("state", flat=True)) == {EventState.APPLIED}
+    held = models.UsageEntry.objects.values_list("pod_id", "memory_mib")
+    assert set(held) == {(f"u{number}", 57) for number in range(3)}
