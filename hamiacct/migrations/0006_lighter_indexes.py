@@ -10,9 +10,14 @@ from django.db import migrations, models
 # A row that changes where it stands leaves the indexes alone, unless what they hold has changed.
 ROOM = "ALTER TABLE hamiacct_pod SET (fillfactor = 85)", "ALTER TABLE hamiacct_usageentry SET (fillfactor = 85)"
 NO_ROOM = "ALTER TABLE hamiacct_pod RESET (fillfactor)", "ALTER TABLE hamiacct_usageentry RESET (fillfactor)"
-BEGINNINGS = "hamiacct_pod_uid_d4fdcef0_like"
-NO_BEGINNINGS = f"DROP INDEX CONCURRENTLY IF EXISTS {BEGINNINGS}"
-BEGINNINGS_AGAIN = f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {BEGINNINGS} ON hamiacct_pod (uid varchar_pattern_ops)"
+
+
+def _without(table: str, **indexes: str) -> migrations.RunSQL:
+    """Drops indexes by name while others read and write; the way back makes them of what is said of each."""
+    return migrations.RunSQL(
+        [f"DROP INDEX CONCURRENTLY IF EXISTS {name}" for name in indexes],
+        [f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {name} ON {table} ({of})" for name, of in indexes.items()],
+    )
 
 
 class Migration(migrations.Migration):
@@ -54,20 +59,37 @@ class Migration(migrations.Migration):
                 name="pod_by_next_look",
             ),
         ),
-        # What follows drops an index each, which is a moment.
-        migrations.AlterField(
-            model_name="pod", name="look_again_at", field=models.DateTimeField(blank=True, null=True)
+        # By Django's own hand the foreign key would be dropped with its index and made anew, under locks of both
+        # tables in an order that is nobody else's.
+        migrations.SeparateDatabaseAndState(
+            [_without("hamiacct_pod", hamiacct_pod_look_again_at_21126c6e="look_again_at")],
+            [
+                migrations.AlterField(
+                    model_name="pod", name="look_again_at", field=models.DateTimeField(blank=True, null=True)
+                )
+            ],
         ),
-        migrations.AlterField(
-            model_name="usageentry",
-            name="pod",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="entries",
-                to="hamiacct.pod",
-            ),
+        migrations.SeparateDatabaseAndState(
+            [
+                _without(
+                    "hamiacct_usageentry",
+                    hamiacct_usageentry_pod_id_3ec36ee4="pod_id",
+                    hamiacct_usageentry_pod_id_3ec36ee4_like="pod_id varchar_pattern_ops",
+                )
+            ],
+            [
+                migrations.AlterField(
+                    model_name="usageentry",
+                    name="pod",
+                    field=models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="entries",
+                        to="hamiacct.pod",
+                    ),
+                )
+            ],
         ),
-        migrations.RunSQL(NO_BEGINNINGS, BEGINNINGS_AGAIN),
+        _without("hamiacct_pod", hamiacct_pod_uid_d4fdcef0_like="uid varchar_pattern_ops"),
         migrations.RunSQL(list(ROOM), list(NO_ROOM)),
     ]

@@ -26,12 +26,12 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What is there, by name. `files` are where the rows of tables lie, `rows` how many there were."""
+    """What is there, by name; what is made anew has another number. `files` are where rows lie."""
 
     columns: Mapping[tuple[str, str], Column]
     files: Mapping[str, int]
-    indexes: Mapping[str, str]
-    constraints: Mapping[str, str]
+    indexes: Mapping[str, tuple[str, int]]
+    constraints: Mapping[str, tuple[str, int]]
     triggers: Mapping[str, str]
     functions: frozenset[str]
 
@@ -39,8 +39,9 @@ class Catalogue:
     def tables(self) -> frozenset[str]:
         return frozenset(table for table, _ in self.columns)
 
-    def is_part(self, table: str) -> bool:
-        return table not in self.tables
+    @property
+    def numbers_of_indexes(self) -> frozenset[int]:
+        return frozenset(number for _, number in self.indexes.values())
 
 
 COLUMNS = r"""
@@ -56,13 +57,13 @@ WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname LIKE '
 """
 # Those of partitions come with that of the whole.
 INDEXES = r"""
-SELECT indexed.relname, owner.relname FROM pg_index
+SELECT indexed.relname, owner.relname, indexed.oid::bigint FROM pg_index
     JOIN pg_class AS indexed ON indexed.oid = indexrelid JOIN pg_class AS owner ON owner.oid = indrelid
 WHERE owner.relnamespace = 'public'::regnamespace AND owner.relname LIKE 'hamiacct\_%'
     AND NOT owner.relispartition
 """
 CONSTRAINTS = r"""
-SELECT conname, relname FROM pg_constraint JOIN pg_class ON pg_class.oid = conrelid
+SELECT conname, relname, pg_constraint.oid::bigint FROM pg_constraint JOIN pg_class ON pg_class.oid = conrelid
 WHERE relnamespace = 'public'::regnamespace AND relname LIKE 'hamiacct\_%' AND NOT relispartition
     AND contype <> 'n'
 """
@@ -81,8 +82,8 @@ def catalogue() -> Catalogue:
     return Catalogue(
         {(table, name): Column(*rest) for table, name, *rest in _rows(COLUMNS)},
         dict(_rows(FILES)),
-        dict(_rows(INDEXES)),
-        dict(_rows(CONSTRAINTS)),
+        {name: (table, number) for name, table, number in _rows(INDEXES)},
+        {name: (table, number) for name, table, number in _rows(CONSTRAINTS)},
         dict(_rows(TRIGGERS)),
         frozenset(name for (name,) in _rows(FUNCTIONS)),
     )
@@ -159,13 +160,18 @@ def _hazards(change: Change, before: Catalogue, after: Catalogue) -> Iterator[st
     for table, file in before.files.items():
         if after.files.get(table, file) != file:
             yield f"table rewritten: {table}"
-    for index, table in after.indexes.items():
-        is_new = index not in before.indexes and table in old
-        if is_new and not change.made_beside(index):
+    for index, (table, number) in after.indexes.items():
+        is_new = before.indexes.get(index) != (table, number) and table in old
+        if is_new and number not in before.numbers_of_indexes and not change.made_beside(index):
             yield f"writers wait for an index: {index}"
-    for name, table in after.constraints.items():
-        if name not in before.constraints and table in old:
+    for name, (table, number) in after.constraints.items():
+        if table in old and name not in before.constraints:
             yield f"old code may break a constraint: {name}"
+        elif table in old and before.constraints[name] != (table, number):
+            yield f"a constraint is made anew: {name}"
+    for name, (table, _) in before.constraints.items():
+        if name not in after.constraints and table in after.tables:
+            yield f"constraint gone: {name}"
     for name, table in after.triggers.items():
         if name not in before.triggers and table in old:
             yield f"a trigger comes: {name}"

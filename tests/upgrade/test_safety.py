@@ -70,6 +70,16 @@ PLANTED = {
     "ALTER TABLE hamiacct_pod ADD CONSTRAINT planted CHECK (resource_version >= 0)": (
         "old code may break a constraint: planted"
     ),
+    "ALTER TABLE hamiacct_usageentry DROP CONSTRAINT entry_not_negative;"
+    " ALTER TABLE hamiacct_usageentry ADD CONSTRAINT entry_not_negative CHECK (slots >= 0)": (
+        "a constraint is made anew: entry_not_negative"
+    ),
+    "ALTER TABLE hamiacct_usageentry DROP CONSTRAINT one_entry_per_pod_and_device": (
+        "constraint gone: one_entry_per_pod_and_device"
+    ),
+    "DROP INDEX pod_by_node; CREATE INDEX pod_by_node ON hamiacct_pod (node)": (
+        "writers wait for an index: pod_by_node"
+    ),
     "UPDATE hamiacct_pod SET phase = upper(phase)": "rows written under the change's locks: hamiacct_pod",
     "DROP FUNCTION hamiacct_ensure_ledger_partitions": (
         "function gone: hamiacct_ensure_ledger_partitions(date,integer)"
@@ -81,6 +91,7 @@ HARMLESS = (
     "ALTER TABLE hamiacct_event ADD COLUMN more integer NOT NULL DEFAULT 7",
     "ALTER TABLE hamiacct_node ADD COLUMN gone_at timestamptz",
     "DROP INDEX pod_by_state",
+    "ALTER INDEX pod_by_state RENAME TO pod_by_stage",
     "CREATE TABLE hamiacct_new (id bigint PRIMARY KEY, name text); CREATE INDEX ON hamiacct_new (name)",
 )
 
