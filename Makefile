@@ -14,7 +14,7 @@ export PYTHONUNBUFFERED = 1
 # What reads the settings without serving anything (types, schema, migrations): no database is asked.
 STATIC := HAMIACCT_DATABASE_URL=postgresql://nobody@127.0.0.1:1/none HAMIACCT_SECRET_KEY=static
 
-.PHONY: setup run serve test prove prove-faults prove-races prove-kills prove-live prove-upgrade prove-month bench bench-peers lint format openapi chart lock audit-dependencies clean
+.PHONY: setup run serve test prove prove-faults prove-races prove-kills prove-live prove-hostile prove-upgrade prove-month bench bench-peers lint format openapi chart lock audit-dependencies clean
 
 # The environment is rebuilt when the lock differs from the one it was built from, and only then.
 # Where Python comes without ensurepip (Debian's python3 with python3-pip), the outer pip fills the venv.
@@ -73,6 +73,12 @@ prove-upgrade: setup
 # DAYS days of a busy cluster with PODS_A_DAY new pods in one run, one line a day; about a quarter of an hour on two quiet cores.
 prove-month: setup
 	DAYS=$${DAYS:-30} $(BIN)/python -m pytest tests/longlife -q -s -k month
+
+# Bent inputs at every door, so many of each sort; HOSTILE_SEED=n: others. Then what schemathesis makes of the document.
+prove-hostile: setup
+	HOSTILE_EXAMPLES=$${HOSTILE_EXAMPLES:-2000} $(BIN)/python -m pytest tests/hostile -v --show-capture=no \
+	  --ignore tests/hostile/test_requests.py
+	HOSTILE_EXAMPLES=$${HOSTILE_REQUESTS:-100} $(BIN)/python -m pytest tests/hostile/test_requests.py -q --show-capture=no
 
 # The judging trial: CHURN_PODS pods live while the watcher is killed CHURN_KILLS times, against the API server of the
 # tests; `make prove-live KUBECONFIG=path` tries it on that cluster too. CHURN_SEED=n: other chances.
