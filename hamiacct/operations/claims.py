@@ -8,7 +8,7 @@ the one that took the lock. What several of one transaction take and give back i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from hamiacct.operations.findings import UsedDevice
 from hamiacct.operations.ledger import Entry, Locked, Place, Quota
 from hamiacct.queries import fits, fleet, moments
 from hamiacct.queries.moments import Moment, Own
-from hamiacct.queries.statements import Statement
+from hamiacct.queries.statements import Asked, Statement, in_turn
 from hamiacct.rows import DeviceRow
 
 # --- the pods --------------------------------------------------------------------------------------
@@ -78,12 +78,15 @@ class Known:
 class Books:
     """The pods asked about, and how far the books can be relied on.
 
-    `history` is the pods' history of versions. `seen` has neither quotas nor a pod of its own.
+    `history` is the pods' history of versions. `seen` has neither quotas nor a pod of its own. `choice` is
+    what candidates are chosen from, where that was asked; `now` the time, where a name was locked.
     """
 
     history: int
     pods: Mapping[str, Known]
     seen: Moment
+    choice: Choice | None
+    now: datetime | None
 
 
 # In the order in which a model is made of a row.
@@ -116,11 +119,26 @@ FROM hamiacct_feed AS feed WHERE feed.kind = $2
 )
 
 
-def read(uids: Sequence[str], *, at: datetime) -> Books:
-    """The pods as the books have them, locked. The caller holds the locks of their names."""
-    pods, holds, entries, odd, history, *state = _KNOWN.row(
-        list(uids), Kind.POD.value, SubjectKind.POD.value, at
-    )
+def read(
+    uids: Sequence[str],
+    *,
+    at: datetime,
+    name: tuple[str, str] | None = None,
+    namespaces: Collection[str] = (),
+) -> Books:
+    """The pods as the books have them, locked. The caller holds the locks of their names.
+
+    Where there is one alone its `name` may be locked here. Candidates are chosen for pods of `namespaces`.
+    """
+    asked: list[Asked] = [locks.of_pod(*name)] if name else []
+    asked.append((_KNOWN, (list(uids), Kind.POD.value, SubjectKind.POD.value, at)))
+    since = fleet.followed()
+    if namespaces:
+        asked.append((_CHOICE, (sorted(namespaces), *since, fleet.vendors_of_sets())))
+    answers = [row for (row,) in in_turn(*asked)]
+    now = answers.pop(0)[-1] if name else None
+    choice = Choice(since, answers.pop()) if namespaces else None
+    pods, holds, entries, odd, history, *state = answers.pop()
     row_of = {
         values[0]: models.Pod.from_db(connection.alias, _FIELDS, values)
         for values in orjson.loads(pods or "[]")
@@ -138,7 +156,7 @@ def read(uids: Sequence[str], *, at: datetime) -> Books:
     is_complete, waiting_since, has_due_holds, has_devices = state
     is_complete = settings.HAMIACCT.trust_events or bool(is_complete)
     seen = Moment(at, is_complete, waiting_since, has_due_holds, has_devices, (), moments.NOTHING_OWN)
-    return Books(history, known, seen)
+    return Books(history, known, seen, choice, now)
 
 
 def _own_of(row: models.Pod, entries: Mapping[DeviceKey, Entry]) -> Own:
@@ -172,12 +190,18 @@ FROM hamiacct_ledgerhead AS head
 )
 
 
-def choice(namespaces: Iterable[str]) -> tuple[fleet.Offer, Ground]:
-    """The whole fleet and the namespaces' quotas as they are now: what candidates are chosen from."""
-    since = fleet.followed()
-    quotas, *tail = _CHOICE.row(sorted(set(namespaces)), *since, fleet.vendors_of_sets())
-    offer = fleet.current(fleet.Tail.of(since, tail))
-    return offer, Ground(offer.node, _by_namespace(orjson.loads(quotas or "[]")))
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What became of the fleet since two numbers, and the namespaces' quotas, as `_CHOICE` answers it."""
+
+    since: tuple[int, int]
+    row: Sequence[Any]
+
+    def open(self) -> tuple[fleet.Offer, Ground]:
+        """The whole fleet, and the quotas."""
+        quotas, *tail = self.row
+        offer = fleet.current(fleet.Tail.of(self.since, tail))
+        return offer, Ground(offer.node, _by_namespace(orjson.loads(quotas or "[]")))
 
 
 def _by_namespace(quotas: Iterable[Sequence[Any]]) -> dict[str, list[moments.Quota]]:
@@ -277,7 +301,7 @@ SELECT
 
 _REST = Statement(
     "hamiacct_claims_rest",
-    "text[], text[], bigint[]",
+    "text[], text[], text[]",
     """
 WITH quota AS MATERIALIZED (
     SELECT id, namespace, name, limits, requirements FROM hamiacct_resourcequota
@@ -290,9 +314,10 @@ SELECT
             (SELECT json_object_agg(vendor, json_build_array(memory_mib, cores))
                 FROM hamiacct_quotausage WHERE quota_id = quota.id)) ORDER BY namespace, name)::text
         FROM quota),
-    (SELECT json_agg(json_build_array(device_id, named))::text FROM (
-        SELECT device_id, bit_or(core_set) AS named
-        FROM hamiacct_usageentry WHERE device_id = ANY($3) GROUP BY device_id) AS sets)
+    (SELECT json_agg(json_build_array(id, named))::text FROM (
+        SELECT device.id, bit_or(entry.core_set) AS named
+        FROM hamiacct_device AS device JOIN hamiacct_usageentry AS entry ON entry.device_id = device.id
+        WHERE device.node = ANY($1) AND device.vendor = ANY($3) GROUP BY device.id) AS sets)
 """,
 )
 
@@ -314,13 +339,13 @@ def lock(nodes: Collection[str], known: Mapping[str, Known], namespaces: Collect
     """The nodes as they are, what the pods hold, and the namespaces, locked in the order of decision 26."""
     held_by = sorted(uid for uid, one in known.items() if one.entries)
     asked = sorted({*nodes, *(key.node for one in known.values() for key in one.entries)})
-    found, _ = _DEVICES.row(asked, held_by, *locks.numbers_of_namespaces(namespaces))
+    [(found, _)], [(alive, quotas, sets)] = in_turn(
+        (_DEVICES, (asked, held_by, *locks.numbers_of_namespaces(namespaces))),
+        (_REST, (asked, sorted(namespaces), fleet.vendors_of_sets())),
+    )
     stored = orjson.loads(found or "[]")
     used = {Place(one[0], one[2]): _used(one) for one in stored}
     devices = [DeviceRow(*one[:-2]) for one in stored if one[-2]]
-    sets_of = fleet.vendors_of_sets()
-    named = [one.pk for one in devices if one.vendor in sets_of]
-    alive, quotas, sets = _REST.row(asked, sorted(namespaces), named)
     core_sets = dict(orjson.loads(sets or "[]"))
     by_node: dict[str, list[FitDevice]] = defaultdict(list)
     for one in sorted(devices, key=lambda one: (one.vendor, one.order, one.uuid)):
@@ -414,7 +439,7 @@ RETURNING true
 
 
 def document_of(taken: Taken, pod: Pod, containers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A hold and the row of its pod, as `write_taken` writes them."""
+    """A hold and the row of its pod, as `taken` writes them."""
     facts = pod.quota_facts
     return {
         "pod_uid": taken.pod_uid,
@@ -438,13 +463,13 @@ def document_of(taken: Taken, pod: Pod, containers: Sequence[Mapping[str, Any]])
     }
 
 
-def write_taken(documents: Sequence[Mapping[str, Any]], *, history: int, at: datetime) -> None:
-    """The holds, and the rows of their pods.
+def taken(documents: Sequence[Mapping[str, Any]], *, history: int, at: datetime) -> Iterator[Asked]:
+    """Writes the holds, and the rows of their pods.
 
     A pod the books have not heard of is at version 0, so that every event of it counts.
     """
     if documents:
-        _TAKEN.rows(at, history, orjson.dumps(documents).decode())
+        yield _TAKEN, (at, history, orjson.dumps(documents).decode())
 
 
 _ENDED = Statement(
@@ -466,23 +491,18 @@ RETURNING true
 )
 
 
-def write_ended(decisions: Mapping[str, Decision], state: ReservationState, *, at: datetime) -> None:
-    """The ends of holds, and what became of their pods."""
+def ended(decisions: Mapping[str, Decision], state: ReservationState, *, at: datetime) -> Iterator[Asked]:
+    """Writes the ends of holds, and what became of their pods."""
     if decisions:
-        _ENDED.rows(
-            at,
-            state.value,
-            orjson.dumps(
-                [
-                    {
-                        "uid": uid,
-                        "state": decision.state.value,
-                        "rule": decision.rule.value,
-                        "charged_as": decision.charge.charged_as.value,
-                        "inits_released": decision.charge.inits_released,
-                        "allocations": rows.allocations_json(decision.charge.allocations),
-                    }
-                    for uid, decision in sorted(decisions.items())
-                ]
-            ).decode(),
-        )
+        documents = [
+            {
+                "uid": uid,
+                "state": decision.state.value,
+                "rule": decision.rule.value,
+                "charged_as": decision.charge.charged_as.value,
+                "inits_released": decision.charge.inits_released,
+                "allocations": rows.allocations_json(decision.charge.allocations),
+            }
+            for uid, decision in sorted(decisions.items())
+        ]
+        yield _ENDED, (at, state.value, orjson.dumps(documents).decode())

@@ -25,7 +25,7 @@ from hamiacct.accounting.words import Rule
 from hamiacct.operations import bulk, findings, locks
 from hamiacct.operations.findings import UsedDevice
 from hamiacct.queries import quotas
-from hamiacct.queries.statements import Statement
+from hamiacct.queries.statements import Asked, Statement, in_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +109,23 @@ class Locked:
     entries: Mapping[str, Mapping[DeviceKey, Entry]]
 
 
-def post(postings: Sequence[Posting], *, at: datetime, locked: Locked | None = None) -> None:
+def post(
+    postings: Sequence[Posting],
+    *,
+    at: datetime,
+    locked: Locked | None = None,
+    also: Sequence[Asked] = (),
+) -> None:
     """Writes the postings, in order, in the caller's transaction (decisions 3, 13, 26, 35).
 
     The caller holds the locks of the pods' names. A pod may occur several times: each difference gets
     its lines. Amounts below zero are a bug and stop the transaction. What a caller has `locked` already is
-    not read once more.
+    not read once more, and what it writes itself is written `also`.
     """
     assert connection.in_atomic_block, "post is part of a transaction"
     postings = [posting for posting in postings if not posting.changes_nothing]
     if not postings:
+        in_turn(*also)
         return
     uids = sorted({posting.pod_uid for posting in postings})
     stored: Mapping[str, Mapping[DeviceKey, Entry]]
@@ -139,18 +146,8 @@ def post(postings: Sequence[Posting], *, at: datetime, locked: Locked | None = N
     of_quotas, looks = _quota_differences(postings, before, after, of_namespaces)
     of_devices = _device_differences(lines, devices)
     write = _WRITE if locked is None else _WRITE_LOCKED
-    _write(
-        write,
-        uids,
-        before,
-        after,
-        devices,
-        of_devices,
-        _namespace_differences(lines),
-        of_quotas,
-        lines,
-        at=at,
-    )
+    written = _written(before, after, devices, of_devices, _namespace_differences(lines), of_quotas, lines)
+    in_turn(*also, (write, (at, written)))
     findings.look_at_devices(_told_anew(devices, of_devices), at=at)
     findings.look_at_quotas(looks, at=at)
 
@@ -327,9 +324,7 @@ SELECT count(*) FROM written
 _WRITE_LOCKED = replace(_WRITE, name="hamiacct_post_locked")
 
 
-def _write(
-    statement: Statement,
-    uids: Sequence[str],
+def _written(
     before: _Entries,
     after: _Entries,
     devices: _Devices,
@@ -337,18 +332,16 @@ def _write(
     of_namespaces: _Sums[str],
     of_quotas: _Sums[int],
     lines: Sequence[Line],
-    *,
-    at: datetime,
-) -> None:
-    """Everything in one statement: what it adds to is locked, and the head is locked by it, last of all."""
+) -> str:
+    """What one statement writes: what it adds to is locked, and the head is locked by it, last of all."""
     kept: dict[tuple[str, int], tuple[str | int, ...]] = {}
-    for uid in uids:
-        for key, (amount, quota_cores) in after[uid].items():
+    for uid, entries in after.items():
+        for key, (amount, quota_cores) in entries.items():
             place = uid, devices[_place(key)].pk
             assert place not in kept, f"{uid} holds {key} for two vendors"
             sizes_of_entry = amount.slots, amount.memory_mib, amount.cores, amount.core_set
             kept[place] = (*place, key.vendor, *sizes_of_entry, quota_cores)
-    held = {(uid, devices[_place(key)].pk) for uid in uids for key in before[uid]}
+    held = {(uid, devices[_place(key)].pk) for uid, entries in before.items() for key in entries}
     written = {
         "gone": sorted(held - kept.keys()),
         "kept": [kept[place] for place in sorted(kept)],
@@ -357,7 +350,7 @@ def _write(
         "quotas": [(*place, total.memory_mib, total.cores) for place, total in _real(of_quotas)],
         "lines": [_columns_of(line) for line in lines],
     }
-    statement.rows(at, orjson.dumps(written).decode())
+    return orjson.dumps(written).decode()
 
 
 def _columns(number: int, rows_: Sequence[Sequence[Any]]) -> list[list[Any]]:

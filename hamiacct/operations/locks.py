@@ -14,7 +14,7 @@ from enum import IntEnum
 from django.db import connection
 
 from hamiacct.accounting.words import Kind
-from hamiacct.queries.statements import Statement
+from hamiacct.queries.statements import Asked, Statement
 
 
 class Space(IntEnum):
@@ -73,7 +73,15 @@ def take_pod(namespace: str, name: str) -> datetime:
 
     Answers the database's time once all is locked: holds of several replicas run out by one clock.
     """
-    *_, now = _OF_POD.row(
+    statement, parameters = of_pod(namespace, name)
+    *_, now = statement.row(*parameters)
+    assert isinstance(now, datetime)
+    return now
+
+
+def of_pod(namespace: str, name: str) -> Asked:
+    """What `take_pod` asks, to be asked with others in turn; the last of its columns is the time."""
+    return _OF_POD, (
         int(Space.STREAM),
         _number(Kind.POD),
         int(Space.BOOKS),
@@ -81,8 +89,6 @@ def take_pod(namespace: str, name: str) -> datetime:
         int(Space.POD_NAME),
         _number(name_key(namespace, name)),
     )
-    assert isinstance(now, datetime)
-    return now
 
 
 _OF_FREE_PODS = Statement(

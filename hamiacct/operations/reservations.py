@@ -242,7 +242,8 @@ class _Round:
         with transaction.atomic():
             now = self._lock_names()
             if self.living:
-                books = claims.read(list(self.living), at=self.at)
+                books = self._read()
+                now = books.now or now
                 if ends_due and books.seen.has_due_holds and any(self._claims()):
                     raise _HoldsAreDue
                 self._look_at(books)
@@ -272,7 +273,7 @@ class _Round:
             if isinstance(wish, Release) and wish.uid not in self.names:
                 self._tell(wish.uid, Refused(NotFound(f"no reservation of pod {wish.uid}")))
         if len(self.wishes) == 1:
-            return self._lock_only_name()
+            return self.at  # its name is locked by what reads its pod
         named = {uid: self._name(wish) for uid, wish in self.living.items()}
         now, free = locks.take_free_pods(named.values())
         for uid, name in named.items():
@@ -280,10 +281,14 @@ class _Round:
                 self._tell(uid, Apart())
         return now
 
-    def _lock_only_name(self) -> datetime:
-        for wish in self.living.values():
-            return locks.take_pod(*self._name(wish))
-        return self.at
+    def _read(self) -> Books:
+        [name, *others] = [self._name(wish) for wish in self.living.values()]
+        return claims.read(
+            list(self.living),
+            at=self.at,
+            name=None if others or len(self.wishes) > 1 else name,
+            namespaces={wish.name[0] for wish in self._claims() if wish.only_node is None},
+        )
 
     # --- what can be told without any device
 
@@ -320,10 +325,9 @@ class _Round:
 
     def _propose(self, books: Books) -> None:
         """Looks for candidates, each as those before it leave the fleet if they get what they are after."""
-        choosing = [wish for wish in self._claims() if wish.only_node is None]
-        if not choosing:
+        if books.choice is None or all(wish.only_node is not None for wish in self._claims()):
             return
-        offer, ground = claims.choice(map(self._namespace, choosing))
+        offer, ground = books.choice.open()
         for uid, wish in self.living.items():
             known, namespace = books.pods[uid], self._namespace(wish)
             seen = ground.moment(books.seen, namespace, known.own)
@@ -362,9 +366,11 @@ class _Round:
             else:
                 self._end(uid, living[uid], offered.ground)
                 self._tell(uid, Granted(None))
-        claims.write_taken(self.taken, history=books.history, at=now)
-        claims.write_ended(self.ended, ReservationState.RELEASED, at=now)
-        ledger.post(self.postings, at=now, locked=offered.locked)
+        also = [
+            *claims.taken(self.taken, history=books.history, at=now),
+            *claims.ended(self.ended, ReservationState.RELEASED, at=now),
+        ]
+        ledger.post(self.postings, at=now, locked=offered.locked, also=also)
         self._tell_of_ends(books, now)
 
     def _judge(self, wish: Claim, books: Books, offered: Offered, now: datetime) -> Outcome[Answer, Wish]:

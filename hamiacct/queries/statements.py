@@ -19,6 +19,7 @@ from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connec
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
+from psycopg.generators import execute
 from psycopg.pq import ConnStatus, Escaping, ExecStatus, TransactionStatus
 
 _prepared: WeakKeyDictionary[object, set[str]] = WeakKeyDictionary()
@@ -73,6 +74,34 @@ class Statement:
         return rows
 
 
+Asked = tuple[Statement, Sequence[Any]]
+"""A statement with its parameters."""
+
+
+def in_turn(*statements: Asked) -> list[list[Row]]:
+    """The answers to statements of one transaction, each asked when the one before it was answered.
+
+    They are sent in one go where all of them are plain. Each sees what is committed by the time it begins,
+    and has what those before it locked.
+    """
+    if not statements:
+        return []
+    asked = connections[DEFAULT_DB_ALIAS]
+    assert asked.in_atomic_block, "several statements are one transaction"
+    asked.ensure_connection()
+    server = asked.connection
+    known = _prepared.setdefault(server, set())
+    plain = [
+        (statement.name, texts)
+        for statement, parameters in statements
+        if statement.name in known and (texts := _texts_of(parameters)) is not None
+    ]
+    if len(plain) < len(statements) or not _is_plain(asked):
+        return [statement.rows(*parameters) for statement, parameters in statements]
+    with asked.wrap_database_errors:
+        return _answered_in_turn(server, plain)
+
+
 def trusting(work: Callable[[BaseDatabaseWrapper], Answer]) -> Answer:
     """What the work on this thread's connection answers, which is not asked for a sign of life before.
 
@@ -117,6 +146,27 @@ def _answered(server: Any, name: str, texts: Sequence[bytes | None]) -> list[Row
         raise psycopg.OperationalError(f"the connection is lost: {result.get_error_message()}")
     if result.status != ExecStatus.TUPLES_OK:
         raise error_from_result(result)
+    return _read(server, result)
+
+
+def _answered_in_turn(
+    server: Any, statements: Sequence[tuple[str, Sequence[bytes | None]]]
+) -> list[list[Row]]:
+    """The same for several, sent as one text, which ends at the first that fails."""
+    texts = [_execute(server, name, parameters) for name, parameters in statements]
+    if not server.autocommit and server.pgconn.transaction_status == _TO_BEGIN:
+        texts.insert(0, b"BEGIN")
+    server.pgconn.send_query(b"; ".join(texts))
+    results = server.wait(execute(server.pgconn))
+    if server.pgconn.status != ConnStatus.OK:
+        raise psycopg.OperationalError("the connection is lost")
+    for result in results:
+        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            raise error_from_result(result)
+    return [_read(server, result) for result in results if result.status == ExecStatus.TUPLES_OK]
+
+
+def _read(server: Any, result: Any) -> list[Row]:
     reader = Transformer(server)
     reader.set_pgresult(result)
     return reader.load_rows(0, result.ntuples, tuple)

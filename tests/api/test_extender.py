@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 
 from hamiacct import config
 from hamiacct.accounting.words import Role
-from hamiacct.operations import locks, tokens
+from hamiacct.operations import tokens
 from tests import cases
 from tests.asking import asking
 from tests.watch import card, node, pod, quota
@@ -282,17 +282,17 @@ def test_a_database_that_went_away(api: APIClient, path: str) -> None:
         assert response.json() == [{"Host": "n1", "Score": 0}]
 
 
-def test_a_lock_that_is_not_free_in_time(
-    api: APIClient, send: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def held_by_somebody(*_: Any) -> None:
-        cause = Exception()
-        cause.sqlstate = "55P03"  # type: ignore[attr-defined]
-        raise OperationalError("canceling statement due to lock timeout") from cause
+def test_a_lock_that_is_not_free_in_time(api: APIClient, send: Callable[..., Any]) -> None:
+    def held_by_somebody(execute: Any, statement: str, *more: Any) -> Any:
+        if "hamiacct_lock_pod" in statement:
+            cause = Exception()
+            cause.sqlstate = "55P03"  # type: ignore[attr-defined]
+            raise OperationalError("canceling statement due to lock timeout") from cause
+        return execute(statement, *more)
 
     send(node("n1", card("GPU-a")))
-    monkeypatch.setattr(locks, "take_pod", held_by_somebody)
-    response = api.post("/extender/filter", {"Pod": asking("p", gpumem=1), "NodeNames": ["n1"]})
+    with connection.execute_wrapper(held_by_somebody):
+        response = api.post("/extender/filter", {"Pod": asking("p", gpumem=1), "NodeNames": ["n1"]})
     assert response.status_code == 200
     assert "lock" in response.json()["Error"]
 

@@ -8,7 +8,7 @@ from django.db import DataError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from hamiacct.queries import statements
-from hamiacct.queries.statements import Statement
+from hamiacct.queries.statements import Statement, in_turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -18,6 +18,8 @@ ECHO = Statement(
     "SELECT $1, $2, $3, $4, $5, $6, true, $1 IS NULL, array_length($4, 1)",
 )
 HALF = Statement("half", "bigint", "SELECT 1 / $1")
+SAY = Statement("say", "text", "SELECT set_config('application_name', $1, true)")
+SAID = Statement("said", "", "SELECT current_setting('application_name')")
 PID = Statement("pid", "", "SELECT pg_backend_pid()")
 NOW = datetime(2026, 12, 1, 14, 30, 1, 5, tzinfo=UTC)
 PLAIN = ("team-a", 7, NOW, ["n1", "n2"], [1, -2], None)
@@ -57,6 +59,9 @@ def test_both_ways_read_and_write_alike(parameters: tuple[Any, ...], answered: l
     assert first == again == by_cursor
     assert by_cursor[:6] == parameters
     assert answered == ["echo"] * all(str(one).isascii() for one in parameters)
+    with transaction.atomic():  # in one text with another, and with what begins the transaction
+        assert in_turn((PID, ()), (ECHO, parameters), (ECHO, parameters))[1:] == [[first], [first]]
+        assert in_turn((ECHO, parameters), (PID, ()))[0] == [first]
 
 
 def test_what_no_text_can_hold_is_refused_either_way() -> None:
@@ -77,6 +82,20 @@ def test_faults_are_told_as_by_a_cursor(answered: list[str]) -> None:
         HALF.row(0)
     assert type(quick.value.__cause__) is type(slow.value.__cause__)
     assert HALF.row(1) == (1,)
+
+
+def test_statements_in_turn_have_what_those_before_did_and_end_at_the_first_that_fails() -> None:
+    HALF.row(1)
+    SAID.row()
+    SAY.row("now")
+    with transaction.atomic():
+        assert in_turn((SAY, ("one",)), (SAID, ()), (SAY, ("two",))) == [[("one",)], [("one",)], [("two",)]]
+        assert in_turn((SAID, ()), (HALF, (1,))) == [[("two",)], [(1,)]]
+        assert in_turn() == []
+    assert SAID.row() != ("two",)  # said for the transaction alone
+    with pytest.raises(DataError), transaction.atomic():
+        in_turn((SAY, ("one",)), (HALF, (0,)), (SAY, ("two",)))
+    assert SAID.row() != ("one",)
 
 
 def test_a_lost_connection_is_replaced_but_within_a_transaction(answered: list[str]) -> None:
