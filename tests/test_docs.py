@@ -43,3 +43,16 @@ def test_every_link_between_the_pages_leads_somewhere() -> None:
         if "://" not in target and not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_what_reliability_names_is_there() -> None:
+    page = (ROOT / "docs/reliability.md").read_text()
+    quoted = re.findall(r"`([^`\n]+)`", page)
+    files = [name for name in quoted if re.fullmatch(r"(tests|bench|docs|hamiacct)/[\w./-]+", name)]
+    assert len(files) > 15
+    assert [name for name in files if not (ROOT / name).exists()] == []
+    targets = set(re.findall(r"^([a-z][\w-]*):", (ROOT / "Makefile").read_text(), re.M))
+    named = {word for name in quoted for word in re.findall(r"\bmake ([a-z][\w-]*)", name)}
+    assert len(named) > 5
+    assert named - targets == set()
+    assert not re.search(r"\bMAKE_[A-Z]+\b", page), "a place that nobody filled in"
