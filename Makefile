@@ -54,16 +54,20 @@ prove: setup
 	  $(BIN)/python -m pytest -n $(PROCESSES) -p no:logging tests/proof; \
 	  status=$$?; $(BIN)/python -m tests.proof.tally var/prove; exit $$status
 
-# Something goes wrong at every single round trip to PostgreSQL of every operation; RACE_SECONDS of everybody at work
-# at once; KILLS times SIGKILL to web, workers, beat, watchers, Valkey and PostgreSQL. RACE_SEED=n: other chances.
+# Something goes wrong at every single round trip to PostgreSQL of every operation. RACE_SECONDS of everybody at work at
+# once, and what else many do at the same time. KILLS times SIGKILL to web, workers, beat, watchers, Valkey and
+# PostgreSQL. RACE_SEED=n: other chances.
 prove-faults: setup
 	PROOF=all FAULT_EVERY=1 $(BIN)/python -m pytest tests/races/test_every_operation.py tests/races/test_faults.py -q -s
 
+RACES := test_one_site test_many_at_once test_freshness test_fairness test_order_of_locks
 prove-races: setup
-	RACE_SECONDS=$${RACE_SECONDS:-300} $(BIN)/python -m pytest tests/races/test_one_site.py -q -s -k 'not killed'
+	RACE_SECONDS=$${RACE_SECONDS:-300} RACE_SEEDS=$${RACE_SEEDS:-10} FRESHNESS_SECONDS=$${FRESHNESS_SECONDS:-60} \
+	  $(BIN)/python -m pytest $(RACES:%=tests/races/%.py) -q -s -k 'not killed'
 
 prove-kills: setup
-	KILLS=$${KILLS:-300} $(BIN)/python -m pytest tests/races/test_one_site.py -q -s -k killed
+	KILLS=$${KILLS:-300} KILL_SECONDS=$${KILL_SECONDS:-60} $(BIN)/python -m pytest tests/races/test_one_site.py \
+	  tests/races/test_kills.py -q -s
 
 # The code before the newest migration serves while it is applied, then both, then the new alone, UPGRADE_SECONDS each.
 # UPGRADE_FROM=0006_lighter_indexes: the code before that one. Needs the history of this repository.

@@ -27,7 +27,7 @@ from pytest_django import DjangoDbBlocker
 
 from hamiacct import operations
 from hamiacct.operations import audit
-from hamiacct.queries import fleet
+from hamiacct.queries import fits, fleet
 from tests.live import database_url
 from tests.races import deeds
 from tests.races.deeds import DEEDS, Deed
@@ -150,6 +150,7 @@ class Bench:
         for table, rows in expected.essence.items():
             assert essence[table] == rows, table
         assert audit.audit().discrepancies == ()
+        self._what_is_kept_is_what_is_stored()
         deed.undo()
 
     def _acted(self, deed: Deed, subject: Any) -> bool:
@@ -159,6 +160,12 @@ class Bench:
         except Error:
             return True
         return False
+
+    def _what_is_kept_is_what_is_stored(self) -> None:
+        """What this process keeps of the fleet, through all that went wrong, is what another would read."""
+        kept = fits.offers("", None)
+        fleet.forget()
+        assert kept == fits.offers("", None)
 
     def _nothing_is_left_behind(self) -> None:
         """No session holds a lock or a transaction; one that was cut off takes a moment to notice."""
