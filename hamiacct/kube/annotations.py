@@ -56,6 +56,11 @@ REPLACEMENT = "\ufffd"
 """What stands for a character that no store can hold."""
 
 
+def is_plain(text: str) -> bool:
+    """Whether a name can be stored as it is, by the quickest look."""
+    return len(text) <= MAX_NAME and text.isascii() and "\0" not in text
+
+
 def clean(text: str) -> str:
     """The text with characters that no store can hold (NUL, lone surrogates) as U+FFFD, and bounded.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hamiacct.accounting import quantities
 from hamiacct.accounting.errors import Malformed, UnreadableQuantity
-from hamiacct.kube.annotations import INT64_MAX, MAX_NAME, REPLACEMENT, clean
+from hamiacct.kube.annotations import INT64_MAX, MAX_NAME, REPLACEMENT, clean, is_plain
 
 MAX_ITEMS = 1024
 """More containers, statuses or conditions than any object has."""
@@ -95,7 +95,7 @@ def name(holder: Manifest, field: str, pointer: str) -> str:
     plain = holder.get(field)
     if plain is None:
         return ""
-    if type(plain) is str and len(plain) <= MAX_NAME and plain.isascii() and "\0" not in plain:
+    if type(plain) is str and is_plain(plain):
         return plain
     value = text(holder, field, pointer)
     if len(value) > MAX_NAME:

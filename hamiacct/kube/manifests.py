@@ -519,10 +519,10 @@ Reduce = Callable[[Any], Any]
 
 def _stub(value: Any) -> Any:
     """A small value of the same type; texts and numbers keep what of them can matter."""
+    if isinstance(value, str):
+        return value if codec.is_plain(value) else fields.shortened(value)
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, str):
-        return fields.shortened(value)
     if isinstance(value, int):
         return max(-codec.INT64_MAX - 1, min(value, codec.INT64_MAX + 1))
     if isinstance(value, float):
@@ -569,6 +569,8 @@ def _labels(value: Any) -> Any:
 
 
 def _amount(value: Any) -> Any:
+    if isinstance(value, str) and len(value) <= quantities.MAX_TEXT and codec.is_plain(value):
+        return value
     try:
         return codec.clean(quantities.text_of(value))
     except UnreadableQuantity:
