@@ -73,6 +73,22 @@ def probes(get_response: GetResponse) -> GetResponse:
     return middleware
 
 
+def tls_before_us(get_response: GetResponse) -> GetResponse:
+    """Lets forms be sent where TLS is ended before us, on a port of its own.
+
+    A browser says that such a form comes from `https://name:port`. We were called by `name:port` without TLS,
+    and would want it to come from `http://name:port`: it is the same place.
+    """
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        place = request.META.get("HTTP_HOST", "")
+        if place and not request.is_secure() and request.META.get("HTTP_ORIGIN") == f"https://{place}":
+            request.META["HTTP_ORIGIN"] = f"http://{place}"
+        return get_response(request)
+
+    return middleware
+
+
 def content_security_policy(get_response: GetResponse) -> GetResponse:
     """Adds the policy to every answer that does not bring its own."""
 

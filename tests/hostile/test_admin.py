@@ -119,6 +119,27 @@ def test_a_form_of_another_site_is_taken_nowhere(filled: dict[str, Any]) -> None
     assert (state(filled), User.objects.count()) == (before, users)
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("localhost", "http://localhost", 200),
+        ("localhost:8443", "https://localhost:8443", 200),
+        ("localhost", "https://localhost", 200),
+        ("localhost:8443", "https://localhost:9443", 403),
+        ("localhost", "https://localhost:8443", 403),
+        ("localhost:8443", "https://localhost:8443.evil.example", 403),
+        ("localhost:8443", "null", 403),
+    ],
+)
+def test_a_form_from_the_very_place_is_taken_wherever_tls_is_ended(
+    db: None, host: str, origin: str, status: int
+) -> None:
+    client = Client(enforce_csrf_checks=True, headers={"host": host, "origin": origin})
+    client.get("/admin/login/")
+    form = {"username": "nobody", "password": "x", "csrfmiddlewaretoken": client.cookies["csrftoken"].value}
+    assert client.post("/admin/login/", form).status_code == status
+
+
 def test_every_page_with_every_method_is_no_fault_of_ours(filled: dict[str, Any]) -> None:
     boss = somebody("boss", is_superuser=True)
     for path in some([path for path in PATHS if path != "admin/logout/"], 10, "pages"):
