@@ -1,11 +1,12 @@
-"""Callers that stop half-way: they hold a connection, never a thread, and that not for long."""
+"""Callers that stop half-way, or drip: they hold a connection, never a thread, and that not for long."""
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
@@ -47,6 +48,26 @@ def all_that_comes(opened: socket.socket) -> bytes:
     return b"".join(parts)
 
 
+@contextmanager
+def dripping(sockets: dict[socket.socket, bytes]) -> Iterator[None]:
+    """Each sends these bytes again and again meanwhile, twice a second."""
+    over = threading.Event()
+
+    def drip() -> None:
+        while not over.wait(0.5):
+            for opened, drop in sockets.items():
+                with suppress(OSError):  # it was told, or closed
+                    opened.sendall(drop)
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_who_stops_half_way_is_told_and_nobody_waits_for_him(
     stack: LiveStack, caller: Callable[[str], socket.socket]
 ) -> None:
@@ -55,6 +76,15 @@ def test_who_stops_half_way_is_told_and_nobody_waits_for_him(
     chunk = f"POST /api/v1/snapshots HTTP/1.1\r\n{LINES}Transfer-Encoding: chunked\r\n\r\n5\r\n[null\r\n"
     half_sent.append(caller(chunk))
     headless = [caller(f"POST /api/v1/fit HTTP/1.1\r\n{LINES}") for _ in range(CALLERS)]
+    drops = dict.fromkeys(half_sent[:6], b" ") | {half_sent[-1]: b"1\r\n \r\n"}
+    drops |= {headless[0]: b"X-A: b\r\n", headless[1]: b"X"}
+    with dripping(drops):
+        all_are_told_in_time(stack, half_sent, headless)
+
+
+def all_are_told_in_time(
+    stack: LiveStack, half_sent: list[socket.socket], headless: list[socket.socket]
+) -> None:
     began = time.monotonic()
     for path in ("/livez", "/readyz", "/api/v1/cluster"):
         assert stack.get(path, timeout=SECONDS / 2).status in (200, 503)
