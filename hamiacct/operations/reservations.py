@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 from hamiacct import announcements, config, models, rows
 from hamiacct.accounting import fit, lifecycle
@@ -169,6 +169,8 @@ def _held(wish: Claim) -> Held:
 
 
 def _ask(wish: Wish) -> Answer:
+    if connection.in_atomic_block:  # nobody else is to be told what may yet be undone
+        return _queue.apart(wish)
     return _queue.ask(wish, patience_seconds=settings.HAMIACCT.lock_timeout_seconds)
 
 

@@ -115,7 +115,7 @@ class Together(Generic[Wish, Answer]):
         if leads or self._is_to_serve(place, patience_seconds):
             self._lead(place)
         if place.turn is _Turn.APART:
-            return self._apart(place.wish)
+            return self.apart(place.wish)
         return _answer(place.outcome)
 
     def _is_to_serve(self, place: _Place[Wish, Answer], patience_seconds: float) -> bool:
@@ -195,8 +195,8 @@ class Together(Generic[Wish, Answer]):
             else:
                 self._is_served = False
 
-    def _apart(self, wish: Wish) -> Answer:
-        """Serves one wish by itself, until it is answered."""
+    def apart(self, wish: Wish) -> Answer:
+        """Serves one wish by itself, until it is answered; for who may serve nobody else."""
         while True:
             [outcome] = self._serve([wish])
             match outcome:
