@@ -14,8 +14,8 @@ Row = dict[str, Any]
 # What differs between two runs that do the same: when it was, the numbers of rows, and in how many steps.
 ACCIDENTAL = frozenset(
     {
-        "id", "at", "since", "created_at", "expires_at", "changed_at", "attempts", "seq", "fleet", "fleet_seq",
-        "seconds", "digest", "vgpu_time",
+        "id", "at", "since", "created_at", "expires_at", "changed_at", "attempts", "seq", "fleet",
+        "fleet_seq", "seconds", "digest", "vgpu_time",
     }
 )  # fmt: skip
 # How many lines there are is no accident, which of them came first may be.
