@@ -137,8 +137,7 @@ def find_in(
     changed: Mapping[str, FitNode] = MappingProxyType({}),
 ) -> Fit:
     """The same in a fleet that is given, but for the nodes that are `changed`."""
-    instead = {**offer.instead, **changed}
-    instead |= _given_back(offer, instead, question.pod.uid, seen.own.held)
+    instead = {**changed, **_given_back(offer, changed, question.pod.uid, seen.own.held)}
     judged = offer.fleet.judge(
         question.ask,
         room_for(question.pod, seen),
@@ -146,6 +145,8 @@ def find_in(
         limit=limit,
         verdicts=verdicts,
         instead=[node for name, node in instead.items() if nodes is None or name in nodes],
+        unsure=offer.doubtful,
+        look=offer.look,
     )
     refusals = judged.refusals if verdicts else ()
     return Fit(judged.candidates, refusals, bool(judged.candidates), at)
@@ -275,7 +276,7 @@ def check(seen: Moment) -> None:
 def offers(pod_uid: str, nodes: Sequence[str] | None) -> list[FitNode]:
     """The nodes to choose from, by name, without what the pod itself holds already (decision 28)."""
     offer = fleet.current()
-    instead = _given_back(offer, offer.instead, pod_uid, held_by(pod_uid))
+    instead = {**offer.instead, **_given_back(offer, {}, pod_uid, held_by(pod_uid))}
     names = sorted(offer.fleet.names) if nodes is None else dict.fromkeys(nodes)
     return [instead.get(name) or offer.node(name) for name in names]
 
@@ -285,7 +286,7 @@ def _given_back(
 ) -> dict[str, FitNode]:
     """The nodes the pod holds something on, by name, as if that were given back: its MIG places, too."""
     names = {key.node for key in held}
-    told = [name for name in names if name in offer.instead]
+    told = names & offer.doubtful
     nodes = {name: instead.get(name) or offer.node(name) for name in names}
     nodes |= {node.name: node for node in fleet.load(told, apart_from=pod_uid)} if told else {}
     return {name: without(node, held) for name, node in nodes.items()}

@@ -137,14 +137,30 @@ def tail() -> Tail:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The fleet at one moment, and the nodes that are judged as they are given instead."""
+    """The fleet at one moment. Of `doubtful` nodes what their pods say of cards is read when it is asked for,
+    once: reading it of all takes longer than a question that is answered by others."""
 
     fleet: Fleet
-    instead: Mapping[str, FitNode]
+    doubtful: frozenset[str]
+    _seen: dict[str, FitNode | None] = field(default_factory=dict)
+
+    @property
+    def instead(self) -> Mapping[str, FitNode]:
+        """All doubtful nodes, to be judged as they are given."""
+        return self.look(self.doubtful)
+
+    def look(self, names: Collection[str]) -> Mapping[str, FitNode]:
+        """These doubtful nodes as they are now, without those that are gone."""
+        unseen = [name for name in names if name not in self._seen]
+        if unseen:
+            found = {node.name: node for node in load(unseen)}
+            self._seen.update({name: found.get(name) for name in unseen})
+        return {name: node for name in names if (node := self._seen[name]) is not None}
 
     def node(self, name: str) -> FitNode:
         """A node as it is offered; one that is not known offers nothing."""
-        return self.instead.get(name) or self.fleet.node(name) or FitNode(name)
+        known = self.look([name]).get(name) if name in self.doubtful else self.fleet.node(name)
+        return known or FitNode(name)
 
 
 NEVER = (-1, -1)
@@ -172,7 +188,7 @@ def current(seen: Tail | None = None) -> Offer:
     with _lock:
         _follow(_kept, seen)
         fleet, doubtful = _kept.fleet, _kept.doubtful
-    return Offer(fleet, {node.name: node for node in load(doubtful)} if doubtful else {})
+    return Offer(fleet, doubtful)
 
 
 def forget() -> None:
@@ -194,7 +210,7 @@ def _follow(kept: _Kept, seen: Tail) -> None:
         return
     if seen.fleet_seq > fleet_seq:
         gone = [name for name, deleted in seen.nodes.items() if deleted]
-        fresh = load([name for name, deleted in seen.nodes.items() if not deleted])
+        fresh = _loaded_all([name for name, deleted in seen.nodes.items() if not deleted])
         kept.fleet = kept.fleet.with_nodes(fresh, gone=gone)
         kept.doubtful = (kept.doubtful - seen.nodes.keys()) | {
             node.name for node in fresh if needs_pods(node)
@@ -210,7 +226,7 @@ def _load_all(kept: _Kept) -> None:
     What is committed while those are read is read once more with the next tail.
     """
     numbers, register, others = _register()
-    nodes = load(others)
+    nodes = _loaded_all(others)
     kept.fleet = Fleet.of_register(register).with_nodes(nodes) if nodes else Fleet.of_register(register)
     kept.doubtful = frozenset(node.name for node in nodes if needs_pods(node))
     kept.numbers = numbers
@@ -364,10 +380,15 @@ def load(names: Collection[str] | None, *, apart_from: str = "") -> list[FitNode
     are left out.
     """
     wanted = [name for (name,) in _NAMES.rows()] if names is None else list(names)
+    return _with_pods(_loaded_all(wanted), apart_from)
+
+
+def _loaded_all(names: Sequence[str]) -> list[FitNode]:
+    """The same without what pods say of their cards."""
     nodes: list[FitNode] = []
-    for start in range(0, len(wanted), NODES_AT_ONCE):
-        nodes += _loaded(wanted[start : start + NODES_AT_ONCE])
-    return _with_pods(nodes, apart_from)
+    for start in range(0, len(names), NODES_AT_ONCE):
+        nodes += _loaded(names[start : start + NODES_AT_ONCE])
+    return nodes
 
 
 def _loaded(names: Sequence[str]) -> list[FitNode]:

@@ -457,3 +457,37 @@ def test_the_one_free_card_of_many_nodes_is_found() -> None:
     assert (found.node, [key.uuid for key in found.charge]) == ("n777", ["GPU-7"])
     assert fleet.judge(ask, limit=3, verdicts=True).refusals[0].message == "8/8 CardTimeSlicingExhausted"
     assert not Fleet.of(nodes).judge(ask).candidates
+
+
+def as_registered(node: FitNode) -> FitNode:
+    """A node without what its pods say of its MIG cards and of who is on a card: none is worse for that."""
+    devices = [
+        replace(device, tenants=(), healthy=True, mig_in_use=()) if device.mode == "mig" else device
+        for device in node.devices
+    ]
+    return replace(node, devices=tuple(devices))
+
+
+@given(cases, chances, st.integers(1, 5), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_nodes_that_the_columns_do_not_know_all_of_are_looked_at(
+    case: Case, chance: Random, limit: int, named: bool
+) -> None:
+    fleet, ask, room = case
+    unsure = {node.name: node for node in fleet if chance.random() < 0.5}
+    gone = {name for name in unsure if one_in(9, chance)}
+    known = Fleet.of(as_registered(node) if node.name in unsure else node for node in fleet)
+    truth = Fleet.of(FitNode(node.name) if node.name in gone else node for node in fleet)
+    looked: list[str] = []
+
+    def look(names: Iterable[str]) -> dict[str, FitNode]:
+        looked.extend(names)
+        return {name: unsure[name] for name in names if name not in gone}
+
+    names = [node.name for node in fleet if chance.random() < 0.7] if named else None
+    expected = truth.judge(ask, room, names, limit=limit)
+    found = known.judge(ask, room, names, limit=limit, unsure=unsure, look=look)
+    assert [one.node for one in found.candidates] == [one.node for one in expected.candidates]
+    assert found.candidates == expected.candidates
+    assert len(set(looked)) == len(looked)
+    assert set(looked) <= unsure.keys() if names is None else set(looked) <= unsure.keys() & set(names)

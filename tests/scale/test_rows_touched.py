@@ -136,3 +136,25 @@ def test_who_asks_with_a_token_costs_one_statement_more(
     with CaptureQueriesContext(connection) as taken:
         assert caller.post(path, body).status_code == 200
     assert len(taken) == 2, [one["sql"][:80] for one in taken]
+
+
+PLACES = [{"start": 0, "size": 4}, {"start": 4, "size": 4}]
+PROFILE = {"name": "3g.20gb", "memoryMB": 19968, "core": 14, "sliceCount": 3, "placements": PLACES}
+
+
+def test_mig_nodes_are_read_as_their_turn_comes(api: APIClient) -> None:
+    """What pods say of MIG cards is read of as many nodes as are told, however many there are."""
+    names = [f"n{number:02}" for number in range(12)]
+    cards = {
+        name: watch.card(f"GPU-{name}", memory=80000, mode="mig", migProfiles=[PROFILE]) for name in names
+    }
+    nodes = [watch.node(name, card) for name, card in cards.items()]
+    assert api.post("/api/v1/events", watch.events(*nodes)).status_code == 200
+    assert api.post("/api/v1/snapshots?complete=1").status_code == 200
+    asked = {"pod": asking("p", gpumem=5000), "limit": 2, "verdicts": False}
+    assert len(api.post("/api/v1/fit", asked).json()["candidates"]) == 2
+    with CaptureQueriesContext(connection) as taken:
+        found = api.post("/api/v1/fit", asked).json()
+    assert [one["node"] for one in found["candidates"]] == names[:2]
+    read = [one["sql"] for one in taken if one["sql"].startswith("EXECUTE hamiacct_fit_nodes")]
+    assert [[name for name in names if name in sql] for sql in read] == [names[:2]]

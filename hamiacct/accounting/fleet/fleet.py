@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from hamiacct.accounting.fleet import forms
 from hamiacct.accounting.fleet.arrays import BLOCK_GROWTH, FIRST_BLOCK, Numbers
 from hamiacct.accounting.fleet.columns import Columns
 from hamiacct.accounting.fleet.copies import Copies
-from hamiacct.accounting.fleet.trial import Trial
+from hamiacct.accounting.fleet.trial import Look, Trial, Unsure
 from hamiacct.accounting.fleet.verdicts import Judgement
 from hamiacct.accounting.fleet.walk import Walk
 from hamiacct.accounting.offers import FitNode
@@ -33,6 +33,8 @@ class Fleet(Columns):
         limit: int = 1,
         verdicts: bool = False,
         instead: Iterable[FitNode] = (),
+        unsure: Collection[str] = (),
+        look: Look = lambda names: {},
     ) -> Judgement:
         """The best `limit` placements of the pod, and why nodes refuse it, as `fit.place` says of each.
 
@@ -40,16 +42,32 @@ class Fleet(Columns):
         With `verdicts` every node that refuses is told. Without, nodes are tried best first until enough
         take the pod, and refusals are told only where none does: then all were tried.
         Nodes of `instead` are judged as they are given, in the place of the fleet's own of their names.
+        Of nodes that are `unsure` the columns know no more than amounts, and nothing against a card that is
+        not so; what they are like `look` tells. Where nodes are tried best first it is asked of those whose
+        turn comes, and no refusal is told.
         """
         given = {node.name: node for node in instead}
+        asked_for = None if nodes is None else frozenset(nodes := list(nodes))
+        doubtful = [
+            name
+            for name in unsure
+            if name not in given and name in self and (asked_for is None or name in asked_for)
+        ]
+        if doubtful and (verdicts or limit < 1 or forms.adds_scores(ask)):
+            known = look(doubtful)
+            given |= {name: known.get(name) or FitNode(name) for name in doubtful}
+            doubtful = []
         if len(given) > MAX_GIVEN:
             fleet = self.with_nodes(given.values())
-            return fleet.judge(ask, room, nodes, limit=limit, verdicts=verdicts)
+            return fleet.judge(ask, room, nodes, limit=limit, verdicts=verdicts, unsure=doubtful, look=look)
         asked = self.inventory.names.places.keys() if nodes is None else dict.fromkeys(nodes)
         trial = Trial(self, ask, room, max(limit, 0), verdicts, wanted=max(limit, 0))
         for name in given if nodes is None else (name for name in asked if name in given):
             trial.place(given[name])
         places = self._places(None if nodes is None else asked, given)
+        if doubtful:
+            at = self.inventory.names.places
+            trial.unsure = Unsure(self, np.array([at[name] for name in doubtful], np.int64), look)
         if nodes is not None:
             trial.unregistered([name for name in asked if name not in self and name not in given])
         trial.run(places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,39 @@ from hamiacct.accounting.fleet.verdicts import Judgement, Refusal
 from hamiacct.accounting.fleet.walk import Walk
 from hamiacct.accounting.offers import FitNode
 from hamiacct.accounting.reasons import Reason
+
+Look = Callable[[Sequence[str]], Mapping[str, FitNode]]
+"""What nodes of these names are like in truth; one that is not told is not there."""
+
+
+@dataclass
+class Unsure:
+    """Nodes of which the columns know too little, and what they are like in truth, which is asked for some at
+    once, when it is their turn."""
+
+    columns: Columns
+    places: Numbers
+    look: Look
+    expected: list[int] = field(default_factory=list)
+    at_once: int = 1
+    seen: dict[int, FitNode] = field(default_factory=dict)
+
+    def expect(self, places: Numbers, wanted: int) -> None:
+        """Those whose turn comes now, in order, until so many take the pod."""
+        self.expected, self.at_once = places.tolist(), max(wanted, 1)
+
+    def node(self, place: int) -> FitNode | None:
+        """The node at a place as it is in truth; None for one that the columns know all of."""
+        if place not in self.seen and place in self.expected:
+            start = self.expected.index(place)
+            places = self.expected[start : start + self.at_once]
+            self.at_once *= 2
+            names = [self.columns.names[one] for one in places]
+            known = self.look(names)
+            self.seen |= {
+                one: known.get(name) or FitNode(name) for one, name in zip(places, names, strict=True)
+            }
+        return self.seen.get(place)
 
 
 @dataclass
@@ -37,6 +70,7 @@ class Trial:
     misfits: dict[tuple[str, str, int], list[Misfit]] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
     judged: dict[int, Verdict] = field(default_factory=dict)
+    unsure: Unsure | None = None
 
     @property
     def tries_all(self) -> bool:
@@ -53,6 +87,8 @@ class Trial:
                 self.try_best(block)
                 if self.wanted <= 0:
                     return
+            if self.unsure is not None:
+                return
         if self.verdicts or not self.placements:
             self.judge(places)
 
@@ -83,7 +119,13 @@ class Trial:
         walk.tells = False
         if len(places) <= FIRST_BLOCK and forms.is_drawn(self.ask):
             walk.picks = []
-        walk.run()
+        if self.unsure is None:
+            walk.run()
+        else:
+            walk.unsure = are_unsure = np.isin(places, self.unsure.places)
+            walk.run()
+            walk.defer(are_unsure)
+            self.unsure.expect(walk.places_of(walk.deferred & are_unsure), self.wanted)
         self.take(walk, walk.places_of(walk.alive | walk.deferred))
 
     def judge(self, places: Numbers | None) -> None:
@@ -121,7 +163,8 @@ class Trial:
     def place_at(self, place: int) -> bool:
         """Judges the node at a place by the definition, once."""
         if place not in self.judged:
-            self.judged[place] = fit.place(self.columns.at(place), self.ask, self.room)
+            node = self.unsure.node(place) if self.unsure is not None else None
+            self.judged[place] = fit.place(node or self.columns.at(place), self.ask, self.room)
         verdict = self.judged[place]
         if isinstance(verdict, Placement):
             self.placements.append(verdict)

@@ -104,7 +104,8 @@ class Walk:
     `used` is what nodes' pods and the pod's sidecars and apps so far hold, `steady` and `peak` are the
     pod's own memory and cores where its quotas may refuse; `number` is the container at hand. A node is
     `alive` while all containers so far fit, `deferred` where the definition has to say. `picks` are kept
-    where placements are wanted of them; only where it `tells` are refusals.
+    where placements are wanted of them; only where it `tells` are refusals. Nodes that are `unsure` may have
+    fewer places on MIG cards than the columns know of, and cards that are not to be trusted; none have more.
     """
 
     columns: Columns
@@ -121,6 +122,7 @@ class Walk:
     refusals: list[Refusal] = field(default_factory=list)
     picks: list[Picked] | None = None
     tells: bool = True
+    unsure: Flags | None = None
     limited: dict[tuple[str, bool], bool] = field(default_factory=dict)
 
     @classmethod
@@ -319,6 +321,8 @@ class Walk:
             self.defer(np.asarray(mig_cards.any(axis=0)))
             return 0, 0
         cards = mig_cards & passes
+        if self.unsure is not None:
+            self.defer(np.asarray(cards.any(axis=0)) & self.unsure)
         if self.matters_later(vendor):
             self.defer(np.asarray(cards.any(axis=0)))
             return 0, 0
