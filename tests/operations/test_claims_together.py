@@ -323,3 +323,17 @@ def test_a_connection_that_was_lost_meanwhile_is_replaced() -> None:
     [given_back] = decided(release("p"))
     assert given_back == Granted(None)
     assert models.UsageEntry.objects.count() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_has_a_transaction_open_neither_serves_others_nor_waits_for_them() -> None:
+    told(watch.node("n1", watch.card("GPU-a")), watch.node("n2", watch.card("GPU-b")))
+    with psycopg.connect(database_url()) as another:
+        another.execute(LOCK, ["n1"])
+        first = in_a_thread(lambda: reservations._ask(claim("first", 1000, ["n1"])))
+        until(lambda: somebody_waits_for(another))
+        with transaction.atomic():
+            assert isinstance(reservations._ask(claim("p", 1000, ["n2"])), Held)
+            transaction.set_rollback(True)
+    assert isinstance(first.result(SOON), Held)
+    assert set(models.Reservation.objects.values_list("name", flat=True)) == {"first"}
