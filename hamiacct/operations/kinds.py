@@ -33,7 +33,7 @@ class Known(NamedTuple):
 
 
 class Books(Protocol):
-    """One kind. Ids are UIDs of pods, names of nodes, and namespace/name of quotas."""
+    """One kind. Ids are UIDs of pods, names of nodes, and of quotas namespace and name."""
 
     def id_of(self, envelope: Envelope) -> str: ...
     def living(self, namespace: str) -> list[Known]: ...
@@ -125,11 +125,18 @@ class _Nodes:
         return node_events.forget(ids, version, stream, at=at)
 
 
+BETWEEN = "\0"  # a namespace and a name, neither of which can have it
+
+
+def _quota_id(namespace: str, name: str) -> str:
+    return f"{namespace}{BETWEEN}{name}"
+
+
 class _Quotas:
     """ResourceQuotas."""
 
     def id_of(self, envelope: Envelope) -> str:
-        return locks.name_key(envelope.namespace, envelope.name)
+        return _quota_id(envelope.namespace, envelope.name)
 
     def living(self, namespace: str) -> list[Known]:
         return self._known(_within(models.ResourceQuota.objects.filter(deleted=False), namespace))
@@ -141,13 +148,13 @@ class _Quotas:
         return _highest(_within(models.ResourceQuota.objects.filter(history=history), namespace))
 
     def _rows(self, ids: Iterable[str]) -> QuerySet[models.ResourceQuota]:
-        names = [id_.split("/", 1) for id_ in ids]
+        names = [id_.split(BETWEEN, 1) for id_ in ids]
         return among(models.ResourceQuota.objects.all(), ("namespace", "name"), names)
 
     def _known(self, quotas: QuerySet[models.ResourceQuota]) -> list[Known]:
         known = quotas.values_list("namespace", "name", "deleted", "resource_version", "history")
         return [
-            Known(locks.name_key(space, name), not deleted, not deleted, version, history)
+            Known(_quota_id(space, name), not deleted, not deleted, version, history)
             for space, name, deleted, version, history in known
         ]
 
@@ -159,7 +166,7 @@ class _Quotas:
         return quota_events.apply(seen, stream, at=at)
 
     def end(self, ids: Sequence[str], version: int, stream: Stream, at: datetime) -> int:
-        locks.take(locks.Space.NAMESPACE, {id_.split("/", 1)[0] for id_ in ids})
+        locks.take(locks.Space.NAMESPACE, {id_.split(BETWEEN, 1)[0] for id_ in ids})
         chosen = list(self._rows(ids).values_list("pk", flat=True))
         return quota_events.forget(chosen, version, stream, at=at)
 
@@ -180,7 +187,7 @@ def identity(kind: Kind, manifest: object) -> str:
     if kind is Kind.NODE:
         return name
     space = namespace if isinstance(namespace, str) and namespace else fields.DEFAULT_NAMESPACE
-    return locks.name_key(space, name)
+    return _quota_id(space, name)
 
 
 def _within(rows: QuerySet[Row], namespace: str) -> QuerySet[Row]:

@@ -146,6 +146,19 @@ def test_an_item_that_meets_a_fault_of_ours_holds_up_no_list(
     assert good_usage(caller.api) == (4, 400)
 
 
+def test_what_a_list_does_not_hold_ends_whatever_it_is_called(caller: Caller) -> None:
+    """Two quotas whose namespaces and names read the same, one after the other."""
+    names = (("a/b", "c"), ("a", "b/c"), ("a\nb", "/"), ("/", ""), ("é", "x"), ("stays", "stays"))
+    quotas = [
+        watch.quota(name or "-", namespace=space, version=number)
+        for number, (space, name) in enumerate(names)
+    ]
+    caller.post("/api/v1/events", json.dumps(watch.events(*quotas)).encode())
+    full = json.dumps(material.a_list("ResourceQuota", quotas[-1:], 100)).encode()
+    answer = caller.post("/api/v1/snapshots?kind=ResourceQuota", full)
+    assert (answer.body["unchanged"], answer.body["ended"]) == (1, len(names) - 1)
+
+
 def test_bent_reviews_are_answered(caller: Caller, sound: Callable[[], None]) -> None:
     bender = Bender(chances("reviews"))
     before = books()
