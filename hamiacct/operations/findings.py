@@ -14,6 +14,7 @@ from hamiacct.accounting.quota import Dimension
 from hamiacct.accounting.words import FindingCode, SubjectKind
 from hamiacct.operations import bulk
 from hamiacct.queries import quotas
+from hamiacct.queries.statements import Statement
 
 DEVICE_CODES = frozenset(
     (FindingCode.OVERCOMMITTED, FindingCode.UNREGISTERED_DEVICE, FindingCode.USAGE_ON_MISSING_DEVICE)
@@ -59,18 +60,18 @@ def sync(wanted: Mapping[Subject, Iterable[Found]], codes: Collection[FindingCod
         for found in all_found
         if found.code in codes
     }
-    stored = models.Finding.objects.filter(
-        subject_kind__in={subject.kind for subject in wanted},
-        subject__in=[subject.id for subject in wanted],
-        code__in=codes,
+    stored = _STORED.rows(
+        sorted({subject.kind.value for subject in wanted}),
+        sorted(subject.id for subject in wanted),
+        sorted(code.value for code in codes),
     )
     gone, changed = [], []
-    for row in stored:
-        match = fresh.pop((row.subject_kind, row.subject, row.code, row.key), None)
+    for finding_id, detail, node, *cause in stored:
+        match = fresh.pop(tuple(cause), None)
         if match is None:
-            gone.append(row.pk)
-        elif row.detail != match[1].detail or row.node != match[0].node:
-            changed.append((row.pk, match[1].detail, match[0].node))
+            gone.append(finding_id)
+        elif detail != match[1].detail or node != match[0].node:
+            changed.append((finding_id, match[1].detail, match[0].node))
     if gone:
         models.Finding.objects.filter(pk__in=gone).delete()
     bulk.execute(
@@ -97,6 +98,16 @@ def sync(wanted: Mapping[Subject, Iterable[Found]], codes: Collection[FindingCod
             ],
             ignore_conflicts=True,
         )
+
+
+_STORED = Statement(
+    "hamiacct_findings",
+    "text[], text[], text[]",
+    """
+SELECT id, detail, node, subject_kind, subject, code, key FROM hamiacct_finding
+WHERE subject_kind = ANY ($1) AND subject = ANY ($2) AND code = ANY ($3)
+""",
+)
 
 
 def look_at_devices(device_ids: Collection[int], *, at: datetime) -> None:
