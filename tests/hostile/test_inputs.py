@@ -204,9 +204,9 @@ def test_what_is_huge_takes_its_time_and_no_more(caller: Caller, what: str) -> N
     """100,000 of it in the place of a value, in a message of each sort; `Caller` knows the bound."""
     text = huge(100_000)[what]
     pod = material.a_pod("p", material.LAYOUTS[0], material.VENDORS[0])
-    before = books()
     for place in some(("uid", "annotations", "labels", "name"), 1, what):
         marked = {**pod, "metadata": {**pod["metadata"], place: "HUGE"}}
+        before = books()
         for path, message in (
             ("/api/v1/fit", {"pod": marked}),
             ("/webhook", material.a_review(marked)),
