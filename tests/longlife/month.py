@@ -22,6 +22,7 @@ from tests.longlife.service import Service, seconds_of
 HISTORY = ("event", "ledgerentry", "decision", "pod", "reservation", "finding")
 FIRST_NUMBER_ASKING = 900_000_000
 HOLD_SECONDS = 5400
+REFUSED_A_DAY = 3
 PAGES = (
     "/admin/",
     "/admin/hamiacct/pod/?namespace={namespace}",
@@ -151,7 +152,7 @@ class Month:
         for _ in range(10):
             self.service.post("/api/v1/fit", {"pod": self._asking(fleets.Shape((), ((999_999, 10),)))})
         refused = []
-        for place in range(3):
+        for place in range(REFUSED_A_DAY):
             broken = self._asking()
             broken["metadata"] |= {"uid": f"broken-{number}-{place}", "resourceVersion": "999"}
             broken["metadata"]["resourceVersion"] = str(self.cluster.version())
