@@ -163,6 +163,17 @@ def test_what_one_gives_back_is_there_for_the_next() -> None:
 
 
 @pytest.mark.django_db
+def test_what_one_loses_that_finds_no_place_is_there_for_the_next() -> None:
+    told(watch.node("n1", watch.card("GPU-a", memory=10000)), watch.node("n2"))
+    decided(claim("p", 10000))
+    first, second = decided(claim("p", 20000), claim("q", 10000))
+    assert isinstance(first, Granted)
+    assert isinstance(first.answer, NoPlace)
+    assert isinstance(second, Granted)
+    assert isinstance(second.answer, Held)
+
+
+@pytest.mark.django_db
 def test_a_refusal_of_one_is_its_own() -> None:
     told(watch.node("n1", watch.card("GPU-a")), watch.pod("bound", "GPU-a 1000 10"))
     found = decided(claim("p", 1000), claim("bound", 1000), release("nobody"), claim("q", 1000))
