@@ -50,7 +50,7 @@ def apply(
     done: Counter[str] = Counter()
     for one in seen:
         row = rows_by_name.get(one.name)
-        if one.history < stream.history or (row is not None and stream.knows_newer(row, one)):
+        if one.history < stream.history or stream.knows_newer(row, one):
             verdicts.append(STALE)
             continue
         try:

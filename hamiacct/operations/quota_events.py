@@ -41,7 +41,7 @@ def _apply_one(seen: Seen, stream: Stream, touched: set[int], at: datetime) -> V
         .select_for_update(no_key=True)
         .first()
     )
-    if seen.history < stream.history or (row is not None and stream.knows_newer(row, seen)):
+    if seen.history < stream.history or stream.knows_newer(row, seen):
         return STALE
     deleted = seen.type is EventType.DELETED
     if deleted:

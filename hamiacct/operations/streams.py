@@ -12,7 +12,7 @@ import orjson
 from django.db import connection
 
 from hamiacct import models
-from hamiacct.accounting.words import EventType, Kind
+from hamiacct.accounting.words import EventType, Kind, ReservationState
 from hamiacct.queries.statements import Statement
 
 log = logging.getLogger(__name__)
@@ -51,10 +51,15 @@ class Stream:
         """The version of the last full list that would have held an object of this namespace; 0: none."""
         return max(self.listed.get(EVERYWHERE, 0), self.listed.get(namespace, 0))
 
-    def knows_newer(self, row: models.Node | models.ResourceQuota, seen: Seen) -> bool:
-        """Whether what the books hold of a node or quota is newer than what was seen of it (decision 8)."""
-        if row.history != self.history or seen.replayed:
+    def knows_newer(self, row: models.Node | models.ResourceQuota | None, seen: Seen) -> bool:
+        """Whether what the books know of a node or quota is newer than what was seen of it (decision 8).
+
+        Of one they have not heard of in this history a full list may have said that it is no more.
+        """
+        if seen.replayed:
             return False
+        if row is None or row.history != self.history:
+            return not seen.list_version and seen.resource_version <= self.listed_version(seen.namespace)
         if row.deleted and seen.list_version:
             # A list that holds it after all is the truth, though neither its own version nor, where nothing
             # else happened, the list's has moved.
@@ -103,6 +108,9 @@ def begin_history(kind: Kind) -> None:
         cursor.execute(
             "UPDATE hamiacct_feed SET history = history + 1, applied_version = 0 WHERE kind = %s", [kind]
         )
+    if kind == Kind.POD:
+        # Every list of the new history was taken after what was bound in the old one (decision 26).
+        models.Reservation.objects.filter(state=ReservationState.BOUND).update(bound_version=0)
 
 
 def mark_listed(kind: Kind, namespace: str, version: int, *, at: datetime) -> None:

@@ -465,7 +465,7 @@ class Books:
             self._end(account, "superseded", view.version)
             return "applied"
         for rival in rivals:
-            if rival.ended != "deleted":
+            if rival.ended not in ("deleted", "superseded"):
                 self._end(rival, "superseded", view.version)
         if account.is_held:
             self._see_held(account, view)
@@ -632,6 +632,11 @@ class Books:
     def _named_event(self, type_: str, view: NodeView | QuotaView, listed_at: int | None = None) -> str:
         store, name = self._shelf(view)
         known = store.get(name)
+        if listed_at is None and (known is None or known.version < 0):
+            # Whatever a full list of this history did not hold was gone by then.
+            space = view.namespace if isinstance(view, QuotaView) else ""
+            if view.version <= self._listed_version(kind_of(view), space):
+                return "stale"
         if known is not None and view.version <= known.version:
             forgotten = listed_at is not None and not known.lives and known.version <= listed_at
             if not forgotten:

@@ -6,9 +6,22 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from tests.model.books import APP, INIT, SIDECAR, Allocation, Books, Event, PodView, effective, steady
+from tests.model.books import (
+    APP,
+    INIT,
+    SIDECAR,
+    Allocation,
+    Ask,
+    Books,
+    Event,
+    NodeView,
+    PodView,
+    QuotaView,
+    effective,
+    steady,
+)
 from tests.model.delivery import Call, FullList
-from tests.model.lives import watch_event
+from tests.model.lives import manifest, watch_event
 from tests.model.service import InTheRequest, Pair
 
 pytestmark = pytest.mark.django_db
@@ -110,6 +123,36 @@ def test_an_event_without_containers_takes_nothing_from_a_charge_that_is_kept(pa
         assert pair.service.post("/api/v1/events", {"events": [bare]}).status == 200
         pair._ledger_agrees()
         assert pair.service.get("/api/v1/audit").body["ok"]
+
+
+def test_what_a_list_did_not_hold_is_not_brought_back_by_older_news(pair: Pair) -> None:
+    """Of a node its cards, of a quota its limits; neither was heard of before the list."""
+    late = [
+        Event("ADDED", NodeView("n1", 10, {"NVIDIA": {"NVIDIA-0": (10, 24576, 100)}})),
+        Event("ADDED", QuotaView("team-a", "gpu", 11, {"limits.nvidia.com/gpumem": 0})),
+    ]
+    lists = [FullList("Node", 20, []), FullList("ResourceQuota", 20, [], "team-a")]
+    pair.follow([*lists, Call(late)])
+    assert not pair.books.cards
+    assert not pair.service.get("/api/v1/devices").body["items"]
+
+
+def test_what_was_bound_before_a_cluster_was_restored_ends_with_the_list_that_lacks_it(
+    pair: Pair, settings: Any
+) -> None:
+    """Its versions say nothing in the new history, in which nobody else may ever speak of it."""
+    settings.HAMIACCT = replace(settings.HAMIACCT, trust_events=True)
+    asked = PodView("uid-web", "team-a", "web", 90, (APP,), (), asks=(Ask(1, 4000),))
+    node = NodeView("n1", 10, {"NVIDIA": {"NVIDIA-0": (10, 24576, 100)}})
+    pair.follow([Call([Event("ADDED", node), Event("ADDED", asked)])])
+    held = pair.service.post("/api/v1/reservations", {"pod": manifest(asked)})
+    assert held.status == 201
+    assert pair.service.post("/api/v1/reservations/uid-web/bound", {}).status == 200
+    pair.books.hold(asked, "n1", ((("NVIDIA-0", 4000, 0),),), 900)
+    pair.books.mark_bound("uid-web")
+    pair.agree()
+    pair.follow([FullList("Pod", 40, [], new_history=True)])
+    assert not pair.books.device_totals()
 
 
 def test_books_that_hold_nothing_agree_with_the_model(pair: Pair) -> None:

@@ -90,6 +90,8 @@ class Desk(RuleBasedStateMachine):
         tally.histories[type(self).__name__] += 1
         self._whole = transaction.atomic()
         self._whole.__enter__()
+        # While a history is thought of, nobody else waits for its locks.
+        self.sql("SET LOCAL idle_in_transaction_session_timeout = 0")
         fleet.forget()
         self.town, self.books, self.stored, self.inbox = Town(), Books(), Stored(), Inbox()
         self.stored.begin()

@@ -1,0 +1,33 @@
+"""Every planted fault is found: in FAULT_HISTORIES (default 0: nothing is tried) histories at most."""
+
+import os
+
+import pytest
+
+from tests.proof.faults import FAULTS, Fault
+from tests.proof.machine import Accounts, Claims, Scheduler
+from tests.proof.test_histories import desk, run, scheduler
+
+HISTORIES = int(os.environ.get("FAULT_HISTORIES", "0"))
+AT_ONCE = 40
+KINDS = {"accounts": Accounts, "claims": Claims, "scheduler": Scheduler}
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(
+        not HISTORIES, reason="FAULT_HISTORIES says in how many histories a fault is to be found"
+    ),
+]
+
+__all__ = ["desk", "scheduler"]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.what)
+def test_a_planted_fault_is_found(scheduler: None, fault: Fault) -> None:
+    with fault.planted():
+        for start in range(0, HISTORIES, AT_ONCE):
+            try:
+                run(KINDS[fault.kind], start + 7, AT_ONCE, shrink=False)
+            except AssertionError:
+                return
+    pytest.fail(f"not found in {HISTORIES} histories: {fault.what}")
