@@ -49,6 +49,8 @@ UNUSED = {
     "hamiacct_apitoken_name_key": "a table of one token here; a name is given once",
     "hamiacct_apitoken_digest_key": "a table of one token here",
     "hamiacct_apitoken_pkey": "a table of one token here",
+    "hamiacct_watch_kind_0ad946a4_like": "a table of three rows",
+    "decision_by_pod": "by name or by uid is one question, and refusals are few enough to be gone through",
     "device_by_uuid": "a card whose node nobody knows, from a search of the admin",
 }
 

@@ -127,10 +127,14 @@ def test_a_hold_that_ended_goes_with_its_pod(api: APIClient, nodes: dict[str, di
 
 def test_totals_of_nothing_go_where_no_pod_is(api: APIClient, nodes: dict[str, dict[str, object]]) -> None:
     show(api, watch.pod("here", "GPU-n1 100 0"), watch.pod("gone", "GPU-n1 100 0", namespace="team-z"))
+    done = watch.pod("done", "GPU-n1 100 0", namespace="team-y")
+    show(api, done)
+    show(api, watch.pod("done", "GPU-n1 100 0", namespace="team-y", phase="Succeeded"))
     show(api, watch.pod("gone", "GPU-n1 100 0", namespace="team-z"), type_="DELETED")
-    send_list(api, "Pod", watch.pod("here", "GPU-n1 100 0"))
+    done = watch.pod("done", "GPU-n1 100 0", namespace="team-y", phase="Succeeded")
+    send_list(api, "Pod", watch.pod("here", "GPU-n1 100 0"), done)
     sweep()
-    assert set(models.NamespaceUsage.objects.values_list("namespace", flat=True)) == {"team-a"}
+    assert set(models.NamespaceUsage.objects.values_list("namespace", flat=True)) == {"team-a", "team-y"}
 
 
 def test_sessions_that_have_run_out_go(api: APIClient) -> None:
