@@ -21,6 +21,7 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
 from psycopg.pq import ConnStatus, Escaping, ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
 
 _prepared: WeakKeyDictionary[object, set[str]] = WeakKeyDictionary()
 """What each connection to the server has prepared already."""
@@ -145,8 +146,14 @@ def _answered(server: Any, name: str, texts: Sequence[bytes | None]) -> list[Row
     if server.pgconn.status != ConnStatus.OK:
         raise psycopg.OperationalError(f"the connection is lost: {result.get_error_message()}")
     if result.status != ExecStatus.TUPLES_OK:
-        raise error_from_result(result)
+        raise _fault_of(result)
     return _read(server, result)
+
+
+def _fault_of(result: PGresult) -> psycopg.Error:
+    """What failed. Of a fault without a code the server knows nothing: the line was lost in sending."""
+    fault = error_from_result(result)
+    return fault if fault.sqlstate else psycopg.OperationalError(str(fault))
 
 
 def _answered_in_turn(
@@ -162,7 +169,7 @@ def _answered_in_turn(
         raise psycopg.OperationalError("the connection is lost")
     for result in results:
         if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-            raise error_from_result(result)
+            raise _fault_of(result)
     return [_read(server, result) for result in results if result.status == ExecStatus.TUPLES_OK]
 
 

@@ -1,5 +1,8 @@
 """A prepared statement answers the same, with a cursor between here and the server or without one."""
 
+import os
+import select
+import socket
 from datetime import UTC, datetime
 from typing import Any
 
@@ -112,6 +115,21 @@ def test_a_lost_connection_is_replaced_but_within_a_transaction(answered: list[s
         _end(second)
         PID.row()
     assert PID.row()[0] not in (first, second)
+
+
+def test_what_could_not_be_sent_is_a_lost_connection() -> None:
+    """The driver learns of it in writing; where there is something to read it takes the line for good."""
+    (first,) = PID.row()
+    with connection.cursor() as cursor:
+        cursor.execute("LISTEN news")
+    other = connection.copy()
+    with other.cursor() as cursor:
+        cursor.execute("NOTIFY news")
+    other.close()
+    select.select([connection.connection.fileno()], [], [], 10)
+    with socket.socket(fileno=os.dup(connection.connection.fileno())) as line:
+        line.shutdown(socket.SHUT_WR)
+    assert PID.row() != (first,)
 
 
 def _end(pid: int) -> None:
