@@ -89,7 +89,7 @@ class Trial:
                     return
             if self.unsure is not None:
                 return
-        if self.verdicts or not self.placements:
+        if self.tries_all or not self.placements:
             self.judge(places)
 
     def blocks(self, places: Numbers | None) -> Iterator[Numbers]:

@@ -233,6 +233,7 @@ class Walk:
             passes, taken = self.told(container, vendor, request, view, sizes, free, mig_cards)
         else:
             passes = self.passing(view, vendor, choice, sizes, free)
+            self.defer_unsure(view, passes)
             enough = np.count_nonzero(passes, axis=0)
             if mig_cards is not None:
                 enough = enough + self.more_of_mig(vendor, request, mig_cards, passes, sizes, free)[0]
@@ -267,6 +268,7 @@ class Walk:
         self.refuse((candidates == 0) | too_few, Reason.TOO_FEW_DEVICES, container)
         codes = self.codes(view, vendor, choice, sizes, free)
         passes = codes == PASSES
+        self.defer_unsure(view, None)
         if choice.numa_bind or self.is_limited(vendor):
             if mig_cards is not None:
                 self.defer(np.asarray(mig_cards.any(axis=0)))
@@ -306,6 +308,14 @@ class Walk:
         )
         return not is_peculiar and min(asked) >= 0 and max(asked) < MAX_TOTAL
 
+    def defer_unsure(self, view: View, passes: Flags | None) -> None:
+        """Leaves nodes to the definition of which a MIG card counts, among those that pass (None: any), which
+        in truth may not: what is picked instead of it decides about all that comes later."""
+        if self.unsure is not None and view.mig is not None:
+            mig_cards = self.of(view.mig)
+            counts = mig_cards if passes is None else mig_cards & passes
+            self.defer(np.asarray(counts.any(axis=0)) & self.unsure)
+
     def more_of_mig(
         self,
         vendor: Vendor,
@@ -321,8 +331,6 @@ class Walk:
             self.defer(np.asarray(mig_cards.any(axis=0)))
             return 0, 0
         cards = mig_cards & passes
-        if self.unsure is not None:
-            self.defer(np.asarray(cards.any(axis=0)) & self.unsure)
         if self.matters_later(vendor):
             self.defer(np.asarray(cards.any(axis=0)))
             return 0, 0
