@@ -45,12 +45,13 @@ test: setup
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile
 
 # What `make test` tries for a moment, tried at length. Histories: HISTORIES of them, chances by SEED, in PROCESSES
-# processes; what was tried is counted in var/prove and printed.
+# processes; what was tried is counted in var/prove and printed. Before them FAULT_HISTORIES (200; 0: none) at most to find
+# each of the faults that are planted into the service.
 HISTORIES ?= 20000
 SEED ?= 1
 prove: setup
 	@rm -rf var/prove && mkdir -p var/prove
-	HISTORIES=$(HISTORIES) SEED=$(SEED) PROVE_TALLY=$(abspath var/prove) \
+	HISTORIES=$(HISTORIES) SEED=$(SEED) FAULT_HISTORIES=$${FAULT_HISTORIES:-200} PROVE_TALLY=$(abspath var/prove) \
 	  $(BIN)/python -m pytest -n $(PROCESSES) -p no:logging tests/proof; \
 	  status=$$?; $(BIN)/python -m tests.proof.tally var/prove; exit $$status
 

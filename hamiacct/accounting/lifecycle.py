@@ -168,8 +168,11 @@ def decide_while_held(
 
 def after_hold(stored: Charge, pod: Pod, rule: Rule, vendors: Vendors, policy: Policy = Policy()) -> Decision:
     """The charge when a hold has ended by `rule`: computed from the last that was seen of the pod."""
-    charge = _charge(replace(stored, usage=UNUSED), pod, vendors, policy)
-    return Decision(rule, charge, _state(pod, charge), _oddities(stored, pod, charge, vendors, policy))
+    before = replace(
+        stored, usage=UNUSED
+    )  # what was charged was the hold's, so nothing of the pod's vanished
+    charge = _charge(before, pod, vendors, policy)
+    return Decision(rule, charge, _state(pod, charge), _oddities(before, pod, charge, vendors, policy))
 
 
 def _same_rows(held: Mapping[str, Allocation], seen: Mapping[str, Allocation]) -> bool:

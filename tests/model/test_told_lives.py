@@ -137,18 +137,37 @@ def test_what_a_list_did_not_hold_is_not_brought_back_by_older_news(pair: Pair) 
     assert not pair.service.get("/api/v1/devices").body["items"]
 
 
-def test_what_was_bound_before_a_cluster_was_restored_ends_with_the_list_that_lacks_it(
-    pair: Pair, settings: Any
-) -> None:
-    """Its versions say nothing in the new history, in which nobody else may ever speak of it."""
+def hold(pair: Pair, settings: Any) -> PodView:
+    """A place is held for a pod that waits for a node."""
     settings.HAMIACCT = replace(settings.HAMIACCT, trust_events=True)
     asked = PodView("uid-web", "team-a", "web", 90, (APP,), (), asks=(Ask(1, 4000),))
     node = NodeView("n1", 10, {"NVIDIA": {"NVIDIA-0": (10, 24576, 100)}})
     pair.follow([Call([Event("ADDED", node), Event("ADDED", asked)])])
-    held = pair.service.post("/api/v1/reservations", {"pod": manifest(asked)})
-    assert held.status == 201
-    assert pair.service.post("/api/v1/reservations/uid-web/bound", {}).status == 200
+    assert pair.service.post("/api/v1/reservations", {"pod": manifest(asked)}).status == 201
     pair.books.hold(asked, "n1", ((("NVIDIA-0", 4000, 0),),), 900)
+    pair.agree()
+    return asked
+
+
+def test_a_pod_bound_elsewhere_without_devices_misses_none_when_its_hold_is_given_back(
+    pair: Pair, api: APIClient, settings: Any
+) -> None:
+    """It never had an annotation that could have vanished, and keeps no charge."""
+    asked = hold(pair, settings)
+    pair.follow([Call([Event("MODIFIED", replace(asked, version=91, bound="n2"))])])
+    assert pair.books.pods["uid-web"].findings == {"placement-differs"}
+    assert api.delete("/api/v1/reservations/uid-web").status_code == 204
+    pair.books.give_back("uid-web")
+    pair.agree()
+    assert not pair.books.pods["uid-web"].findings
+
+
+def test_what_was_bound_before_a_cluster_was_restored_ends_with_the_list_that_lacks_it(
+    pair: Pair, settings: Any
+) -> None:
+    """Its versions say nothing in the new history, in which nobody else may ever speak of it."""
+    hold(pair, settings)
+    assert pair.service.post("/api/v1/reservations/uid-web/bound", {}).status == 200
     pair.books.mark_bound("uid-web")
     pair.agree()
     pair.follow([FullList("Pod", 40, [], new_history=True)])

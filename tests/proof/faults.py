@@ -124,7 +124,7 @@ FAULTS = (
     Fault(
         "a hold that ends leaves nothing charged",
         lifecycle.after_hold,
-        "charge = _charge(replace(stored, usage=UNUSED), pod, vendors, policy)",
+        "charge = _charge(before, pod, vendors, policy)",
         "charge = replace(stored, usage=UNUSED, charged_as=ChargedAs.NOTHING)",
         kind="claims",
     ),
@@ -144,9 +144,9 @@ FAULTS = (
     ),
     Fault(
         "what is bound expires",
-        reservations.expire,
-        "filter(state=ReservationState.HELD, expires_at__lte=at)",
-        "filter(expires_at__lte=at).exclude(state__in=('released', 'expired', 'confirmed'))",
+        reservations.mark_bound,
+        "hold.state, hold.changed_at = ReservationState.BOUND, at",
+        "hold.changed_at = at",
         kind="claims",
     ),
     Fault(

@@ -145,9 +145,11 @@ class Births(Desk):
         """Any news in any order, late or once more."""
         self.hear(events)
 
-
-class Pods(Births):
-    """What happens to pods."""
+    @precondition(living)
+    @step(target=news, pod=one_of_the(living), is_told=told)
+    def a_pod_is_seen_again(self, pod: str, is_told: bool) -> Event:
+        """Nothing of what counts has changed: a label, a condition, a resync."""
+        return self.told(self.town.change(pod), is_told)
 
     @precondition(living)
     @step(
@@ -180,6 +182,10 @@ class Pods(Births):
         kept = dict(view.allocations) if is_added else {}
         event = self.town.change(pod, claimed=node, allocations={**kept, vendor: allocation})
         return self.told(event, is_told)
+
+
+class Pods(Births):
+    """What happens to pods."""
 
     @precondition(living)
     @step(
@@ -226,12 +232,6 @@ class Pods(Births):
             "another deadline": {"deadline": 30 if view.deadline is None else None},
         }[how]
         return self.told(self.town.change(pod, **changes), is_told)
-
-    @precondition(living)
-    @step(target=news, pod=one_of_the(living), is_told=told)
-    def a_pod_is_seen_again(self, pod: str, is_told: bool) -> Event:
-        """Nothing of what counts has changed: a label, a condition, a resync."""
-        return self.told(self.town.change(pod), is_told)
 
     @precondition(living)
     @step(pod=one_of_the(living))

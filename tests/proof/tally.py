@@ -24,6 +24,11 @@ def keep(folder: str = FOLDER) -> None:
     if folder:
         told = {"histories": histories, "rules": rules, "answers": answers}
         Path(folder, f"{uuid4()}.json").write_text(json.dumps(told))
+    forget()
+
+
+def forget() -> None:
+    """What was tried until now does not count."""
     for counter in (histories, rules, answers):
         counter.clear()
 
