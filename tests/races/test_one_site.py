@@ -44,7 +44,7 @@ def whole() -> Iterator[Site]:
             whole.start(
                 WEB, BEAT, *(WORKERS[:1] if short else WORKERS), *(WATCHERS[:1] if short else WATCHERS)
             )
-            people.until(whole.is_well, 60.0)
+            people.until(whole.is_well, 120.0)
             yield whole
     finally:
         if KEEP:
