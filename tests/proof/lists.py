@@ -121,6 +121,16 @@ class Lists(Desk):
             events.append(event)
         self.hear(events)
 
+    @precondition(lambda self: self.is_crowded)
+    @step(is_paged=st.booleans(), confirm=st.sampled_from((None, 1, MANY)))
+    def a_list_lacks_the_crowd(self, is_paged: bool, confirm: int | None) -> None:
+        """Too many to be believed at once: confirmed by their number, or by a second list."""
+        full = self._list("Pod", "", "the crowd", "as now")
+        if not is_paged:
+            self._take(full, confirm)
+        elif believed := self._in_pages(full, 50, frozenset()):
+            assert not self._in_pages(full, 50, believed)
+
     @precondition(lambda self: self.saved is None)
     @step()
     def a_backup_is_taken(self) -> None:
