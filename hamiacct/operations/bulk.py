@@ -29,3 +29,12 @@ def plan_anew() -> None:
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('plan_cache_mode', 'force_custom_plan', true)")
+
+
+# Out of memory, beyond one of the server's limits, or beyond the time a statement may take.
+TOO_MUCH_STATES = frozenset(("53200", "54000", "57014"))
+
+
+def is_too_much(fault: Exception) -> bool:
+    """Whether the database is there and well, and was asked to do more at once than it can."""
+    return getattr(fault.__cause__, "sqlstate", None) in TOO_MUCH_STATES

@@ -92,6 +92,12 @@ class Books:
 # In the order in which a model is made of a row.
 _FIELDS = [field.attname for field in models.Pod._meta.concrete_fields]
 
+_ENTRIES = """
+    (SELECT json_agg(json_build_array(entry.pod_id, device.node, device.uuid, entry.vendor,
+            entry.slots, entry.memory_mib, entry.cores, entry.core_set, entry.quota_cores))::text
+        FROM hamiacct_usageentry AS entry JOIN hamiacct_device AS device ON device.id = entry.device_id
+        WHERE entry.pod_id = ANY({uids}))
+"""  # a column
 # Whoever changes a pod holds the lock of its name; its rows are locked for those who only look at the clock.
 _KNOWN = Statement(
     "hamiacct_claims_known",
@@ -106,10 +112,7 @@ WITH pod AS MATERIALIZED (
 SELECT
     (SELECT json_agg(json_build_array({", ".join(_FIELDS)}))::text FROM pod),
     (SELECT json_agg(json_build_array(pod_uid, node, state))::text FROM hold),
-    (SELECT json_agg(json_build_array(entry.pod_id, device.node, device.uuid, entry.vendor,
-            entry.slots, entry.memory_mib, entry.cores, entry.core_set, entry.quota_cores))::text
-        FROM hamiacct_usageentry AS entry JOIN hamiacct_device AS device ON device.id = entry.device_id
-        WHERE entry.pod_id = ANY($1)),
+    {_ENTRIES.format(uids="$1")},
     (SELECT json_agg(DISTINCT subject)::text FROM hamiacct_finding
         WHERE subject_kind = $3 AND subject = ANY($1)),
     feed.history,
@@ -128,7 +131,8 @@ def read(
 ) -> Books:
     """The pods as the books have them, locked. The caller holds the locks of their names.
 
-    Where there is one alone its `name` may be locked here. Candidates are chosen for pods of `namespaces`.
+    Where there is one alone its `name` may be locked here. Where candidates are chosen for some of them,
+    `namespaces` are those of all.
     """
     asked: list[Asked] = [locks.of_pod(*name)] if name else []
     asked.append((_KNOWN, (list(uids), Kind.POD.value, SubjectKind.POD.value, at)))
@@ -144,9 +148,7 @@ def read(
         for values in orjson.loads(pods or "[]")
     }
     hold_of = {uid: Hold(node, ReservationState(stands)) for uid, node, stands in orjson.loads(holds or "[]")}
-    entries_of: dict[str, dict[DeviceKey, Entry]] = defaultdict(dict)
-    for uid, node, uuid, vendor, *sizes, quota_cores in orjson.loads(entries or "[]"):
-        entries_of[uid][DeviceKey(node, uuid, vendor)] = Entry(Amount(*sizes), quota_cores)
+    entries_of = _by_pod(entries)
     odd_uids = frozenset(orjson.loads(odd or "[]"))
     known = {}
     for uid in uids:
@@ -157,6 +159,14 @@ def read(
     is_complete = settings.HAMIACCT.trust_events or bool(is_complete)
     seen = Moment(at, is_complete, waiting_since, has_due_holds, has_devices, (), moments.NOTHING_OWN)
     return Books(history, known, seen, choice, now)
+
+
+def _by_pod(entries: str | None) -> dict[str, dict[DeviceKey, Entry]]:
+    """What `_ENTRIES` answers."""
+    found: dict[str, dict[DeviceKey, Entry]] = defaultdict(dict)
+    for uid, node, uuid, vendor, *sizes, quota_cores in orjson.loads(entries or "[]"):
+        found[uid][DeviceKey(node, uuid, vendor)] = Entry(Amount(*sizes), quota_cores)
+    return found
 
 
 def _own_of(row: models.Pod, entries: Mapping[DeviceKey, Entry]) -> Own:
@@ -301,8 +311,8 @@ SELECT
 
 _REST = Statement(
     "hamiacct_claims_rest",
-    "text[], text[], text[]",
-    """
+    "text[], text[], text[], text[]",
+    f"""
 WITH quota AS MATERIALIZED (
     SELECT id, namespace, name, limits, requirements FROM hamiacct_resourcequota
     WHERE namespace = ANY($2) AND NOT deleted ORDER BY namespace, name FOR NO KEY UPDATE
@@ -317,8 +327,9 @@ SELECT
     (SELECT json_agg(json_build_array(id, named))::text FROM (
         SELECT device.id, bit_or(entry.core_set) AS named
         FROM hamiacct_device AS device JOIN hamiacct_usageentry AS entry ON entry.device_id = device.id
-        WHERE device.node = ANY($1) AND device.vendor = ANY($3) GROUP BY device.id) AS sets)
-""",
+        WHERE device.node = ANY($1) AND device.vendor = ANY($3) GROUP BY device.id) AS sets),
+    {_ENTRIES.format(uids="$4")}
+""",  # noqa: S608  # the columns are ours
 )
 
 
@@ -326,11 +337,13 @@ SELECT
 class Offered:
     """Nodes whose devices are locked, with the quotas of locked namespaces; and the same for the ledger.
 
-    The totals have the pods themselves in. `doubtful` are the nodes whose cards cannot be judged by their
-    totals alone: what pods say of them is read for each pod, without it.
+    The totals have the pods themselves in; `pods` are those that were known, as they stand now. `doubtful`
+    are the nodes whose cards cannot be judged by their totals alone: what pods say of them is read for each
+    pod, without it.
     """
 
     ground: Ground
+    pods: Mapping[str, Known]
     doubtful: frozenset[str]
     locked: Locked
 
@@ -339,10 +352,12 @@ def lock(nodes: Collection[str], known: Mapping[str, Known], namespaces: Collect
     """The nodes as they are, what the pods hold, and the namespaces, locked in the order of decision 26."""
     held_by = sorted(uid for uid, one in known.items() if one.entries)
     asked = sorted({*nodes, *(key.node for one in known.values() for key in one.entries)})
-    [(found, _)], [(alive, quotas, sets)] = in_turn(
+    [(found, _)], [(alive, quotas, sets, entries)] = in_turn(
         (_DEVICES, (asked, held_by, *locks.numbers_of_namespaces(namespaces))),
-        (_REST, (asked, sorted(namespaces), fleet.vendors_of_sets())),
+        (_REST, (asked, sorted(namespaces), fleet.vendors_of_sets(), held_by)),
     )
+    entries_of = _by_pod(entries)
+    pods = {uid: _standing(one, entries_of.get(uid, {})) for uid, one in known.items()}
     stored = orjson.loads(found or "[]")
     used = {Place(one[0], one[2]): _used(one) for one in stored}
     devices = [DeviceRow(*one[:-2]) for one in stored if one[-2]]
@@ -357,7 +372,18 @@ def lock(nodes: Collection[str], known: Mapping[str, Known], namespaces: Collect
     stored_quotas = orjson.loads(quotas or "[]")
     ground = Ground(fit_nodes.get, _by_namespace(one[1:] for one in stored_quotas))
     doubtful = frozenset(name for name, node in fit_nodes.items() if fleet.needs_pods(node))
-    return Offered(ground, doubtful, Locked(used, _quotas_of(stored_quotas), _entries_of(known)))
+    return Offered(ground, pods, doubtful, Locked(used, _quotas_of(stored_quotas), _entries_of(pods)))
+
+
+def _standing(known: Known, entries: Mapping[DeviceKey, Entry]) -> Known:
+    """The pod with its entries as they are now that their devices are locked.
+
+    Its name keeps its amounts still, but not how quotas count them: that is counted anew whenever a card is
+    registered with another total, by whoever holds the card.
+    """
+    if known.row is None or entries == known.entries:
+        return known
+    return replace(known, own=_own_of(known.row, entries), entries=entries)
 
 
 def _quotas_of(stored: Iterable[Sequence[Any]]) -> list[Quota]:

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 # So many names are applied in one transaction, and of each as many events as leave it at most so many in all.
 BATCH_NAMES = 500
 BATCH_EVENTS = 2000
+# Once so many bytes of objects are reached, the rest is for the next: few pods may name very many devices.
+BATCH_BYTES = 4 * 2**20
 # As far as a drain looks ahead, so that several find names of their own.
 LOOK_AT_EVENTS = 4 * BATCH_NAMES
 MAX_DETAIL = 1000
@@ -189,20 +191,29 @@ def _drain_batch(kind: Kind, names: Sequence[_Name], failed: set[_Name], *, at: 
         with transaction.atomic():
             return _drain_locked(kind, names, at=at, wait=wait)
     except OperationalError as fault:
-        if getattr(fault.__cause__, "sqlstate", None) not in BUSY_STATES:
+        if getattr(fault.__cause__, "sqlstate", None) in BUSY_STATES:
+            log.info("events of %d names wait for the next sweep: %s", len(names), fault)
+            failed.update(names)
+            return 0
+        if not bulk.is_too_much(fault):
             raise
-        log.info("events of %d names wait for the next sweep: %s", len(names), fault)
-        failed.update(names)
-        return 0
-    except Exception as fault:  # whatever it is, it must not hold up other names
-        if len(names) > 1:
-            return sum(_drain_batch(kind, [name], failed, at=at, wait=wait) for name in names)
-        log.exception("events of %s %s/%s could not be applied", *names[0])
-        failed.update(names)
-        _waiting().filter(**names[0]._asdict()).update(
-            attempts=F("attempts") + 1, detail=f"{type(fault).__name__}: {fault}"[:MAX_DETAIL]
-        )
-        return 0
+        return _drain_apart(kind, names, failed, fault, at=at, wait=wait)
+    except Exception as fault:  # noqa: BLE001  # whatever it is, it must not hold up other names
+        return _drain_apart(kind, names, failed, fault, at=at, wait=wait)
+
+
+def _drain_apart(
+    kind: Kind, names: Sequence[_Name], failed: set[_Name], fault: Exception, *, at: datetime, wait: bool
+) -> int:
+    """Each of the names by itself; what waits for a single one goes on waiting, with what was the matter."""
+    if len(names) > 1:
+        return sum(_drain_batch(kind, [name], failed, at=at, wait=wait) for name in names)
+    log.error("events of %s %s/%s could not be applied", *names[0], exc_info=fault)
+    failed.update(names)
+    _waiting().filter(**names[0]._asdict()).update(
+        attempts=F("attempts") + 1, detail=f"{type(fault).__name__}: {fault}"[:MAX_DETAIL]
+    )
+    return 0
 
 
 def _drain_locked(kind: Kind, names: Sequence[_Name], *, at: datetime, wait: bool) -> int:
@@ -272,13 +283,21 @@ class _Waiting(NamedTuple):
 # Name by name, by the index: where much waits, all of it would be read for each batch otherwise.
 _WAITING = Statement(
     "hamiacct_inbox_waiting",
-    "text, jsonb, int",
+    "text, jsonb, int, int",
     """
-SELECT event.* FROM jsonb_array_elements($2) AS key, LATERAL (
-    SELECT id, received_at, type, uid, namespace, name, resource_version, history, body::text, replayed
-    FROM hamiacct_event
-    WHERE state = 'waiting' AND kind = $1 AND namespace = key->>0 AND name = key->>1
-    ORDER BY resource_version, id LIMIT $3) AS event
+SELECT id, received_at, type, uid, namespace, name, resource_version, history, body, replayed
+FROM (
+    SELECT event.*, sum(octet_length(event.body)) OVER (
+        ORDER BY event.namespace, event.name, event.resource_version, event.id ROWS UNBOUNDED PRECEDING
+    ) - octet_length(event.body) AS bytes_before
+    FROM jsonb_array_elements($2) AS key, LATERAL (
+        SELECT id, received_at, type, uid, namespace, name, resource_version, history, body::text AS body,
+            replayed
+        FROM hamiacct_event
+        WHERE state = 'waiting' AND kind = $1 AND namespace = key->>0 AND name = key->>1
+        ORDER BY resource_version, id LIMIT $3) AS event
+) AS sized
+WHERE bytes_before < $4
 ORDER BY namespace, name, resource_version, id
 """,
 )
@@ -305,7 +324,7 @@ def _events_of(kind: Kind, names: Sequence[_Name]) -> list[_Waiting]:
             ),
         )
         for event_id, received_at, type_, uid, namespace, name, version, history, body, replayed in (
-            _WAITING.rows(kind.value, bulk.text(keys), max(1, BATCH_EVENTS // len(keys)))
+            _WAITING.rows(kind.value, bulk.text(keys), max(1, BATCH_EVENTS // len(keys)), BATCH_BYTES)
         )
     ]
 

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from hamiacct import announcements, config, models, rows
-from hamiacct.accounting import fit, lifecycle
+from hamiacct.accounting import fit, holdings, lifecycle
 from hamiacct.accounting.asks import Ask, Room
 from hamiacct.accounting.errors import (
     AccountingError,
@@ -187,10 +187,11 @@ def _refusal(question: Question, failed: tuple[Misfit, ...], nodes: Sequence[str
 
 
 def _give_up(pod: Pod) -> None:
-    """No candidate took the pod: an old hold of it is gone, too (decision 28)."""
+    """No candidate took the pod: an old hold of it goes, too (decision 28), unless a bind has it by now."""
     with transaction.atomic():
         now = locks.take_pod(pod.namespace, pod.name)
-        if claims.read([pod.uid], at=now).pods[pod.uid].is_held:
+        hold = claims.read([pod.uid], at=now).pods[pod.uid].hold
+        if hold is not None and hold.state is ReservationState.HELD:
             _end([pod.uid], ReservationState.RELEASED, Rule.RELEASED, at=now)
 
 
@@ -225,7 +226,9 @@ class _Round:
     """Wishes on their way: who still is to be decided, what is to be written, and what each is told.
 
     `proposed` has the candidates of each claim that chooses, `ends` what becomes of each pod whose hold
-    stands if that is given up, `ended` the same of those whose hold is.
+    stands if that is given up, `ended` the same of those whose hold is. `expected` is what pods will be
+    charged if candidates were chosen rightly, `charged` what they are; `is_surprised` where these differ.
+    Of the `unsure` nobody can say yet that there is no candidate.
     """
 
     wishes: Sequence[Wish]
@@ -236,6 +239,10 @@ class _Round:
     proposed: dict[str, fits.Fit] = field(default_factory=dict)
     ends: dict[str, Decision] = field(default_factory=dict)
     ended: dict[str, Decision] = field(default_factory=dict)
+    expected: dict[str, holdings.Held] = field(default_factory=dict)
+    charged: dict[str, holdings.Held] = field(default_factory=dict)
+    is_surprised: bool = False
+    unsure: set[str] = field(default_factory=set)
     taken: list[dict[str, Any]] = field(default_factory=list)
     postings: list[Posting] = field(default_factory=list)
 
@@ -285,11 +292,12 @@ class _Round:
 
     def _read(self) -> Books:
         [name, *others] = [self._name(wish) for wish in self.living.values()]
+        choose = any(wish.only_node is None for wish in self._claims())
         return claims.read(
             list(self.living),
             at=self.at,
             name=None if others or len(self.wishes) > 1 else name,
-            namespaces={wish.name[0] for wish in self._claims() if wish.only_node is None},
+            namespaces={wish.name[0] for wish in self._claims()} if choose else (),
         )
 
     # --- what can be told without any device
@@ -341,9 +349,13 @@ class _Round:
             elif isinstance(wish, Claim):
                 self.proposed[uid] = found = _proposal(wish, seen, offer, ground.changed)
                 best = next(iter(found.candidates), None)
+                if best is None and offer.doubtful & ground.changed.keys():
+                    self.unsure.add(uid)  # what those before it give back of such cards is not seen yet
             if isinstance(wish, Claim) and isinstance(best, Placement):
+                self.expected[uid] = best.charge
                 ground.move(namespace, known.own, best.charge, _facts(wish, known))
             elif uid in self.ends:
+                self.expected[uid] = self.ends[uid].charge.usage
                 ground.move(namespace, known.own, self.ends[uid].charge.usage, known.own.facts)
 
     def _nodes(self, wish: Claim) -> list[str]:
@@ -366,8 +378,9 @@ class _Round:
             if isinstance(wish, Claim):
                 self._tell(uid, self._judge(wish, books, offered, now))
             else:
-                self._end(uid, living[uid], offered.ground)
+                self._end(uid, offered.pods[uid], offered.ground)
                 self._tell(uid, Granted(None))
+            self.is_surprised |= self.charged.get(uid) != self.expected.get(uid)
         also = [
             *claims.taken(self.taken, history=books.history, at=now),
             *claims.ended(self.ended, ReservationState.RELEASED, at=now),
@@ -378,7 +391,7 @@ class _Round:
     def _judge(self, wish: Claim, books: Books, offered: Offered, now: datetime) -> Outcome[Answer, Wish]:
         """The first of the nodes that takes the pod by now, held; or why there is none."""
         failed: list[Misfit] = []
-        known = books.pods[wish.uid]
+        known = offered.pods[wish.uid]
         for name in self._nodes(wish):
             verdict = _verdict(wish, name, known, offered, books.seen)
             if verdict is None:
@@ -392,6 +405,8 @@ class _Round:
             self._gives_up(wish.uid, known, offered.ground)
             return Refused(Unavailable("others were faster on every candidate"))
         if wish.only_node is None:
+            if self.is_surprised or wish.uid in self.unsure:
+                return Again(wish)  # it found no place beside what others were after, and did not get
             failed = list(self.proposed[wish.uid].failed)
         is_gone = self._gives_up(wish.uid, known, offered.ground)
         return Granted(NoPlace(tuple(failed), is_held=not is_gone))
@@ -419,6 +434,7 @@ class _Round:
             facts,
         )
         ground.move(pod.namespace, known.own, placement.charge, facts)
+        self.charged[pod.uid] = placement.charge
         self.taken.append(claims.document_of(taken, pod, containers))
         self.postings.append(posting)
         proposed = self.proposed.get(pod.uid) or fits.Fit((placement,), (), True, wish.at)
@@ -438,6 +454,7 @@ class _Round:
         assert row is not None
         assert hold is not None
         self.ended[uid] = decision
+        self.charged[uid] = decision.charge.usage
         ground.move(row.namespace, known.own, decision.charge.usage, known.own.facts)
         self.postings.append(
             Posting(

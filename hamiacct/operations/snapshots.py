@@ -341,9 +341,9 @@ def _apply_items(listing: Listing, items: Sequence[_Whole], *, at: datetime) -> 
     """Applies one page of items. What meets a fault of ours is left out, and told."""
     try:
         return _apply_together(listing, items, at=at)
-    except NOT_OF_AN_ITEM:
-        raise
-    except Exception:  # whatever it is, the list would come again with the same item in it
+    except Exception as fault:  # whatever it is, the list would come again with the same item in it
+        if isinstance(fault, NOT_OF_AN_ITEM) and not bulk.is_too_much(fault):
+            raise
         if len(items) > 1:
             done = [_apply_items(listing, [item], at=at) for item in items]
             counts = sum((one.counts for one in done), Counter())

@@ -54,12 +54,17 @@ class Stream:
     def knows_newer(self, row: models.Node | models.ResourceQuota | None, seen: Seen) -> bool:
         """Whether what the books know of a node or quota is newer than what was seen of it (decision 8).
 
-        Of one they have not heard of in this history a full list may have said that it is no more.
+        Of one they have not heard of in this history, or that went, a full list may have said that it is no
+        more, whatever became of it in between.
         """
         if seen.replayed:
             return False
+        is_gone = row is None or row.history != self.history or row.deleted
+        listed = self.listed_version(seen.namespace)
+        if is_gone and listed and not seen.list_version and seen.resource_version <= listed:
+            return True
         if row is None or row.history != self.history:
-            return not seen.list_version and seen.resource_version <= self.listed_version(seen.namespace)
+            return False
         if row.deleted and seen.list_version:
             # A list that holds it after all is the truth, though neither its own version nor, where nothing
             # else happened, the list's has moved.

@@ -40,11 +40,13 @@ def forget(before: datetime, *, at: datetime) -> int:
 
 
 def _forget_pods(before: datetime, listed: int) -> int:
+    """Pods that nobody is about to bring back: those that somebody has in hand are left to the next sweep."""
+    held = models.UsageEntry.objects.filter(pod=OuterRef("pk"))
     ended = models.Pod.objects.filter(
-        ended_at__lt=before, ended_version__lt=listed, ended_by__in=FINAL_RULES, entries__isnull=True
+        ~Exists(held), ended_at__lt=before, ended_version__lt=listed, ended_by__in=FINAL_RULES
     )
-    uids = list(ended.values_list("uid", flat=True)[:AT_ONCE])
     with transaction.atomic():
+        uids = list(ended.select_for_update(skip_locked=True).values_list("uid", flat=True)[:AT_ONCE])
         models.Finding.objects.filter(subject_kind=SubjectKind.POD, subject__in=uids).delete()
         models.Pod.objects.filter(uid__in=uids).delete()
     return len(uids)

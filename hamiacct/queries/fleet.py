@@ -209,8 +209,9 @@ def _follow(kept: _Kept, seen: Tail) -> None:
         _load_all(kept)
         return
     if seen.fleet_seq > fleet_seq:
-        gone = [name for name, deleted in seen.nodes.items() if deleted]
         fresh = _loaded_all([name for name, deleted in seen.nodes.items() if not deleted])
+        # Also what went since the tail was read: it is kept as it was before what the tail tells of it.
+        gone = seen.nodes.keys() - {node.name for node in fresh}
         kept.fleet = kept.fleet.with_nodes(fresh, gone=gone)
         kept.doubtful = (kept.doubtful - seen.nodes.keys()) | {
             node.name for node in fresh if needs_pods(node)

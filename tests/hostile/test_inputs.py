@@ -128,14 +128,15 @@ def test_bent_lists_hurt_nobody_else(caller: Caller, sound: Callable[[], None]) 
             sound()
 
 
+@pytest.mark.parametrize("fault", ["data_exception", "program_limit_exceeded"])
 def test_an_item_that_meets_a_fault_of_ours_holds_up_no_list(
-    caller: Caller, sound: Callable[[], None]
+    caller: Caller, sound: Callable[[], None], fault: str
 ) -> None:
     """The database refuses a row, which nothing that was checked before could tell."""
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " RAISE EXCEPTION 'no' USING ERRCODE = 'data_exception'; END $$;"
+            f" RAISE EXCEPTION 'no' USING ERRCODE = '{fault}'; END $$;"
             "CREATE TRIGGER refuse BEFORE INSERT ON hamiacct_pod FOR EACH ROW"
             " WHEN (NEW.name = 'good-1') EXECUTE FUNCTION refuse()"
         )

@@ -632,7 +632,7 @@ class Books:
     def _named_event(self, type_: str, view: NodeView | QuotaView, listed_at: int | None = None) -> str:
         store, name = self._shelf(view)
         known = store.get(name)
-        if listed_at is None and (known is None or known.version < 0):
+        if listed_at is None and (known is None or known.version < 0 or not known.lives):
             # Whatever a full list of this history did not hold was gone by then.
             space = view.namespace if isinstance(view, QuotaView) else ""
             if view.version <= self._listed_version(kind_of(view), space):

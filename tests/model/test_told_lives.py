@@ -137,6 +137,21 @@ def test_what_a_list_did_not_hold_is_not_brought_back_by_older_news(pair: Pair) 
     assert not pair.service.get("/api/v1/devices").body["items"]
 
 
+def test_what_went_before_a_list_is_not_brought_back_by_news_from_before_it(pair: Pair) -> None:
+    """It was made anew and went again: of the first nobody was told before the list, of the second never."""
+
+    def seen(type_: str, version: int) -> Call:
+        node = NodeView("n1", version, {"NVIDIA": {"NVIDIA-0": (10, 24576, 100)}})
+        quota = QuotaView("team-a", "gpu", version + 1, {"limits.nvidia.com/gpumem": 0})
+        return Call([Event(type_, node), Event(type_, quota)])
+
+    lists = [FullList("Node", 40, []), FullList("ResourceQuota", 40, [], "team-a")]
+    pair.follow([seen("ADDED", 10), seen("DELETED", 12), *lists, seen("ADDED", 20)])
+    assert not any(card.registered for card in pair.books.cards.values())
+    pair.follow([seen("ADDED", 50)])
+    assert all(card.registered for card in pair.books.cards.values())
+
+
 def hold(pair: Pair, settings: Any) -> PodView:
     """A place is held for a pod that waits for a node."""
     settings.HAMIACCT = replace(settings.HAMIACCT, trust_events=True)

@@ -104,7 +104,7 @@ def test_what_a_batch_reads_does_not_depend_on_what_was_settled_before() -> None
 
     def read() -> tuple[float, float]:
         return (
-            touched(inbox._WAITING, "Pod", bulk.text(names), 4),
+            touched(inbox._WAITING, "Pod", bulk.text(names), 4, inbox.BATCH_BYTES),
             touched(pod_events._LOAD, bulk.text(names), bulk.text(uids)),
         )
 
@@ -122,6 +122,7 @@ def test_a_batch_reads_its_own_events_however_many_wait_and_whatever_was_known_o
             "Pod",
             bulk.text([(f"team-{number % 5}", f"p{number}") for number in range(50)]),
             4,
+            inbox.BATCH_BYTES,
         )
 
     with connection.cursor() as cursor:
@@ -149,3 +150,33 @@ def test_however_many_events_a_name_has_a_batch_takes_but_some_of_them(
     assert set(models.Event.objects.values_list("state", flat=True)) == {EventState.APPLIED}
     held = models.UsageEntry.objects.values_list("pod_id", "memory_mib")
     assert set(held) == {(f"u{number}", 57) for number in range(3)}
+
+
+def test_however_large_its_objects_are_a_batch_takes_but_some_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inbox, "BATCH_BYTES", 1)
+    shown = [pod for turn in range(3) for pod in pods(4, first=0, version=10_000 + 10 * turn, memory=turn)]
+    receipt = inbox.receive(list(map(watch.event, shown)), at=NOW)
+    with CaptureQueriesContext(connection) as asked:
+        assert inbox.settle([event_id for _, event_id in receipt.stored], at=NOW)
+    batches = [one["sql"] for one in asked if "EXECUTE hamiacct_inbox_settle" in one["sql"]]
+    assert len(batches) == len(shown)
+    held = models.UsageEntry.objects.values_list("pod_id", "memory_mib")
+    assert set(held) == {(f"u{number}", 2) for number in range(4)}
+
+
+def test_what_is_more_than_the_server_does_at_once_holds_up_no_other_name() -> None:
+    """It is beyond one of its limits, which is no sign of a database that is away."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION too_much() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " RAISE EXCEPTION 'no' USING ERRCODE = 'program_limit_exceeded'; END $$;"
+            "CREATE TRIGGER too_much BEFORE INSERT ON hamiacct_pod FOR EACH ROW"
+            " WHEN (NEW.name = 'p1') EXECUTE FUNCTION too_much()"
+        )
+    receipt = inbox.receive(list(map(watch.event, pods(4, first=0, version=10_000))), at=NOW)
+    assert inbox.settle([event_id for _, event_id in receipt.stored], at=NOW)
+    assert set(models.Pod.objects.values_list("name", flat=True)) == {"p0", "p2", "p3"}
+    [left] = models.Event.objects.filter(state=EventState.WAITING)
+    assert (left.name, left.attempts) == ("p1", 1)

@@ -1,5 +1,6 @@
 """Claims and releases that are decided in one transaction: each as if it had come after those before it."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -174,6 +175,14 @@ def test_what_one_loses_that_finds_no_place_is_there_for_the_next() -> None:
 
 
 @pytest.mark.django_db
+def test_who_is_refused_for_its_quota_takes_nothing_from_the_next() -> None:
+    quota = watch.quota("q", hard={"limits.nvidia.com/gpumem": "5000"})
+    told(watch.node("n1", watch.card("GPU-a", memory=10000)), quota)
+    found = decided(claim("p", 6000, ["n1"]), claim("q", 6000, namespace="team-b"))
+    assert [type(one.answer) for one in found] == [NoPlace, Held]
+
+
+@pytest.mark.django_db
 def test_a_refusal_of_one_is_its_own() -> None:
     told(watch.node("n1", watch.card("GPU-a")), watch.pod("bound", "GPU-a 1000 10"))
     found = decided(claim("p", 1000), claim("bound", 1000), release("nobody"), claim("q", 1000))
@@ -183,11 +192,35 @@ def test_a_refusal_of_one_is_its_own() -> None:
     assert audit.audit().discrepancies == ()
 
 
+def cut_card(*starts: int) -> dict[str, Any]:
+    """A MIG card whose one profile may begin at these slices."""
+    places = [{"start": start, "size": 4} for start in starts]
+    profile = {"name": "3g.20gb", "memoryMB": 19968, "core": 14, "sliceCount": 3, "placements": places}
+    return watch.card("GPU-m", memory=80000, slots=7, mode="mig", migProfiles=[profile])
+
+
+@pytest.mark.django_db
+def test_a_place_on_a_card_that_is_cut_is_there_for_the_next_once_it_is_given_back() -> None:
+    told(watch.node("n1", cut_card(0)))
+    decided(claim("p", 10000))
+    given_back, taken = decided(release("p"), claim("q", 10000))
+    assert given_back == Granted(None)
+    assert isinstance(taken, Granted)
+    assert isinstance(taken.answer, Held)
+
+
+@pytest.mark.django_db
+def test_who_gets_no_place_on_a_card_that_is_cut_takes_nothing_from_the_next() -> None:
+    quota = watch.quota("q", hard={"limits.nvidia.com/gpumem": "39970"})
+    told(watch.node("n1", cut_card(0)), watch.node("n2", watch.card("GPU-a")), quota)
+    found = decided(claim("p", 10000, ["n1"]), claim("q", 10000, ["n1"]), claim("r", 20000))
+    assert [type(one.answer) for one in found] == [Held, NoPlace, Held]
+    assert audit.audit().discrepancies == ()
+
+
 @pytest.mark.django_db
 def test_places_on_cards_that_are_cut_are_given_to_one_after_the_other() -> None:
-    places = [{"start": 0, "size": 4}, {"start": 4, "size": 4}]
-    profile = {"name": "3g.20gb", "memoryMB": 19968, "core": 14, "sliceCount": 3, "placements": places}
-    told(watch.node("n1", watch.card("GPU-m", memory=80000, slots=7, mode="mig", migProfiles=[profile])))
+    told(watch.node("n1", cut_card(0, 4)))
     answers = [one.answer for one in decided(*(claim(name, 10000) for name in "pqr"))]
     assert [type(answer) for answer in answers] == [Held, Held, NoPlace]
     starts = {one.placement.start for held in answers[:2] for one in held.placement.mig_allocations}
@@ -264,6 +297,42 @@ def test_two_processes_that_serve_crowds_never_give_one_room_twice() -> None:
     answers = [in_a_thread(lambda crowd=crowd: decided(*crowd)) for crowd in crowds]
     found = [one.answer for answer in answers for one in answer.result(SOON)]
     assert sorted(type(one).__name__ for one in found) == ["Held"] * 4 + ["NoPlace"] * 8
+    assert audit.audit().discrepancies == ()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_found_no_place_behind_one_that_got_none_either_is_asked_again() -> None:
+    told(watch.node("n1", watch.card("GPU-a", memory=10000)))
+    with transaction.atomic():
+        decided(claim("faster", 3000))
+        answer = in_a_thread(lambda: decided(claim("p", 8000, ["n1"]), claim("q", 5000)))
+        until(lambda: somebody_waits_for(connection.connection))
+    assert [type(one.answer) for one in answer.result(SOON)] == [NoPlace, Held]
+    assert audit.audit().discrepancies == ()
+
+
+def amd_node(core_units: int) -> dict[str, Any]:
+    card = {"id": "AMD-a", "index": 0, "count": 10, "devmem": 20000, "devcore": core_units, "type": "AMD"}
+    return watch.node("n1", **{"hami.io/node-amd-register": json.dumps([{**card, "health": True}])})
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("wish", ["release", "claim"])
+def test_what_is_given_back_counts_in_quotas_as_its_card_is_registered_by_then(wish: str) -> None:
+    told(amd_node(304), watch.quota("q", hard={"limits.amd.com/gpucores": "200"}))
+    shown = asking("p", {"amd.com/gpu": "1", "amd.com/gpumem": "1000", "amd.com/gpucores": "50"})
+    question = fits.question_of(manifests.pod_from_manifest(shown, config.vendors()))
+    first = Claim(question, None, fit.place, 900, False, NOW)
+    [held] = decided(first)
+    assert isinstance(held, Granted)
+    assert isinstance(held.answer, Held)
+    again = first if wish == "claim" else release("p")
+    with transaction.atomic():
+        receipt = inbox.receive([{"type": "MODIFIED", "object": amd_node(152)}], at=NOW)
+        inbox.settle([event_id for _, event_id in receipt.stored], at=NOW)
+        answer = in_a_thread(lambda: decided(again))
+        until(lambda: somebody_waits_for(connection.connection))
+    answer.result(SOON)
     assert audit.audit().discrepancies == ()
 
 

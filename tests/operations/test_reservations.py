@@ -11,7 +11,7 @@ from hamiacct import config, models
 from hamiacct.accounting.errors import AccountingError, Conflict, NoRoom, QuotaExceeded
 from hamiacct.accounting.words import ReservationState
 from hamiacct.kube import manifests
-from hamiacct.operations import audit, inbox, reservations, snapshots
+from hamiacct.operations import audit, bindings, inbox, reservations, snapshots
 from hamiacct.queries import fits
 from hamiacct.queries import reservations as holds
 from tests import watch
@@ -104,6 +104,17 @@ def test_when_no_room_is_found_the_old_hold_is_gone() -> None:
     with pytest.raises(NoRoom):
         reserve("p", 10001)
     assert used("GPU-a") == 0
+    books_agree()
+
+
+@pytest.mark.django_db
+def test_a_hold_that_a_bind_has_by_now_is_not_given_up_for_want_of_room() -> None:
+    told(watch.node("n1", watch.card("GPU-a")))
+    reserve("p", 3000)
+    assert bindings.begin("uid-p", "n1", at=datetime.now(UTC))
+    reservations._give_up(asking("p", 3000).pod)
+    assert models.Reservation.objects.get(pod_uid="uid-p").state == ReservationState.BINDING
+    assert used("GPU-a") == 3000
     books_agree()
 
 

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 from django.contrib.sessions.models import Session
 from django.utils import timezone
@@ -12,6 +13,8 @@ from hamiacct.accounting.words import ReservationState
 from hamiacct.operations import audit, sweeping
 from tests import watch
 from tests.asking import asking
+from tests.live import database_url
+from tests.operations.test_claims_together import SOON, in_a_thread, somebody_waits_for, until
 
 pytestmark = pytest.mark.django_db
 
@@ -143,3 +146,20 @@ def test_sessions_that_have_run_out_go(api: APIClient) -> None:
     send_list(api, "Pod")
     sweep()
     assert list(Session.objects.values_list("session_key", flat=True)) == ["new"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_pod_that_somebody_brings_back_meanwhile_stays(api: APIClient) -> None:
+    """The sweep finds it as it ended, and whoever brings it back has not committed yet."""
+    show(api, watch.pod("back"))
+    send_list(api, "Pod")
+    send_list(api, "Pod")
+    with psycopg.connect(database_url()) as another:
+        another.execute(
+            "UPDATE hamiacct_pod SET ended_by = '', ended_at = NULL, state = 'unscheduled'"
+            " WHERE uid = 'uid-back'"
+        )
+        swept = in_a_thread(lambda: sweeping.forget_the_old(keep_days=7, at=LATER))
+        until(lambda: swept.done() or somebody_waits_for(another))
+    swept.result(SOON)
+    assert models.Pod.objects.get(uid="uid-back").ended_by == ""

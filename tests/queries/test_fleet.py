@@ -114,3 +114,16 @@ def test_plain_nodes_are_one_statement_however_many() -> None:
         assert len(loaded()) == 2 * fleet.NODES_AT_ONCE + 1
     asked = [one["sql"] for one in taken if not one["sql"].startswith("PREPARE")]
     assert len(asked) == 1, asked
+
+
+def test_a_node_that_goes_while_it_is_read_is_not_offered_as_it_was_before() -> None:
+    """A tail tells that it changed, and when it is read it is gone: how it had changed nobody can tell."""
+    models.Node.objects.create(name="n1", resource_version=1)
+    kept = fleet._Kept()
+    fleet._load_all(kept)
+    assert "n1" in kept.fleet
+    ledger_seq, fleet_seq = kept.numbers
+    changed = fleet.Tail(kept.numbers, ledger_seq, fleet_seq + 1, [], {"n1": False})
+    models.Node.objects.update(deleted=True)
+    fleet._follow(kept, changed)
+    assert "n1" not in kept.fleet
