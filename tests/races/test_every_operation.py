@@ -232,6 +232,7 @@ EXCUSED = {
     "audit.audit": READ,
     "scrapes.state": READ,
     "inbox.is_much": READ,
+    "bulk.is_too_much": READ,
 }
 
 
