@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import platform
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -67,7 +68,15 @@ class Metrics(Endpoint):
         if "gzip" in request.headers.get("Accept-Encoding", ""):
             headers["Content-Encoding"] = "gzip"
             parts = _gzipped(parts)
-        return HttpResponse(b"".join(parts), content_type=media_type, headers=headers)
+        return HttpResponse(_whole(parts), content_type=media_type, headers=headers)
+
+
+def _whole(parts: Iterable[bytes]) -> bytes:
+    """The parts in one, none of them kept beside it: of a large cluster they are 40 MB."""
+    text = io.BytesIO()
+    for part in parts:
+        text.write(part)
+    return text.getvalue()
 
 
 def _books() -> State | None:

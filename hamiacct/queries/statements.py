@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
@@ -25,6 +26,8 @@ from psycopg.pq.abc import PGresult
 
 _prepared: WeakKeyDictionary[object, set[str]] = WeakKeyDictionary()
 """What each connection to the server has prepared already."""
+_tried: WeakKeyDictionary[object, set[str]] = WeakKeyDictionary()
+"""What each was told to prepare, whatever came of it."""
 
 Row = tuple[Any, ...]
 Answer = TypeVar("Answer")
@@ -66,13 +69,24 @@ class Statement:
     def _by_cursor(self, parameters: Sequence[Any], asked: BaseDatabaseWrapper, known: set[str]) -> list[Row]:
         with asked.cursor() as cursor:
             if self.name not in known:
-                types = f"({self.types})" if self.types else ""
-                cursor.execute(f"PREPARE {self.name} {types} AS {self.sql}")
+                self._prepare(cursor, asked.connection)
                 known.add(self.name)
             places = f"({', '.join(['%s'] * len(parameters))})" if parameters else ""
             cursor.execute(f"EXECUTE {self.name} {places}", parameters)
             rows: list[Row] = cursor.fetchall()
         return rows
+
+    def _prepare(self, cursor: CursorWrapper, server: object) -> None:
+        """What is prepared outlives a transaction that is given up, so after a fault the server is asked."""
+        tried = _tried.setdefault(server, set())
+        if self.name in tried:
+            cursor.execute("SELECT EXISTS (SELECT FROM pg_prepared_statements WHERE name = %s)", [self.name])
+            (is_prepared,) = cursor.fetchone()
+            if is_prepared:
+                return
+        tried.add(self.name)
+        types = f"({self.types})" if self.types else ""
+        cursor.execute(f"PREPARE {self.name} {types} AS {self.sql}")
 
 
 Asked = tuple[Statement, Sequence[Any]]

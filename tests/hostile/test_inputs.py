@@ -78,7 +78,7 @@ class Faults:
 
 def test_bent_events_hurt_nobody_else(caller: Caller, sound: Callable[[], None]) -> None:
     faults = Faults(caller, "events")
-    for _ in range(max(1, examples(240) // IN_A_CALL)):
+    for _ in range(max(1, examples(120) // IN_A_CALL)):
         texts = [faults.bent() for _ in range(IN_A_CALL)]
         readable = [text for text in texts if parses(text)]
         body = faults.call(readable, as_lines=False)
@@ -93,7 +93,7 @@ def test_damaged_bodies_of_events_are_refused_whole_or_taken(
     caller: Caller, sound: Callable[[], None]
 ) -> None:
     bender = Bender(chances("bodies of events"))
-    for number in range(examples(60)):
+    for number in range(examples(30)):
         pods = [good_pod(10 * number + place) for place in range(3)]
         body = bender.bytes_of(json.dumps(watch.events(*pods)).encode())
         before = books()
@@ -163,7 +163,7 @@ def test_what_a_list_does_not_hold_ends_whatever_it_is_called(caller: Caller) ->
 def test_bent_reviews_are_answered(caller: Caller, sound: Callable[[], None]) -> None:
     bender = Bender(chances("reviews"))
     before = books()
-    for _ in range(examples(100)):
+    for _ in range(examples(50)):
         review = material.a_review(bender.chances.choice(material.of_kind("Pod")))
         path = bender.chances.choice(("/webhook", "/webhook/validate"))
         answer = caller.post(path, bender.body(review))
@@ -228,7 +228,7 @@ QUESTIONS = ("/api/v1/fit", "/api/v1/capacity", "/api/v1/quota/check", "/api/v1/
 def test_bent_questions_change_nothing(caller: Caller, complete: None, sound: Callable[[], None]) -> None:
     bender = Bender(chances("questions"))
     before = books()
-    for _ in range(examples(100)):
+    for _ in range(examples(50)):
         question: dict[str, Any] = {"pod": bender.chances.choice(material.of_kind("Pod"))}
         path = bender.chances.choice(QUESTIONS)
         if path in ("/api/v1/fit", "/api/v1/capacity"):
@@ -276,7 +276,7 @@ def test_bent_extender_calls_are_answered_as_the_protocol_wants(
     caller: Caller, complete: None, sound: Callable[[], None]
 ) -> None:
     bender = Bender(chances("extender"))
-    for _ in range(examples(80)):
+    for _ in range(examples(40)):
         pod = bender.chances.choice(material.of_kind("Pod"))
         asked: dict[str, Any] = {"Pod": pod}
         if bender.chances.random() < 0.5:

@@ -81,7 +81,7 @@ schema.app = get_wsgi_application()
 @schema.parametrize()
 @seed(SEED)
 @settings(
-    max_examples=examples(4),
+    max_examples=examples(2),
     deadline=None,
     database=None,
     suppress_health_check=[

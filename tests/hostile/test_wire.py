@@ -51,7 +51,7 @@ def outcome(read: Callable[[Any], Any], manifest: Any) -> Any:
 def test_thousands_of_bent_objects() -> None:
     bender = Bender(chances("objects"))
     refused = read = 0
-    for _ in range(examples(1500)):
+    for _ in range(examples(500)):
         shown = bender.chances.choice(material.objects())
         text = bender.text(bender.value(shown))
         try:
@@ -126,7 +126,7 @@ def test_annotations_cut_doubled_and_turned(name: str) -> None:
 def test_recordings_of_anything_end() -> None:
     bender = Bender(chances("recordings"))
     pretty = json.dumps({"type": "ADDED", "object": material.a_quota("q")}, indent=4).encode()
-    for _ in range(examples(300)):
+    for _ in range(examples(150)):
         body = b"\n".join(bender.bytes_of(pretty)[:20_000] for _ in range(3))
         for items_apart in (False, True):
             texts = list(recordings.texts_of(body.split(b"\n"), items_apart=items_apart))
@@ -136,7 +136,7 @@ def test_recordings_of_anything_end() -> None:
 def test_messages_of_kube_apiserver_and_kube_scheduler() -> None:
     bender = Bender(chances("messages"))
     pod = material.a_pod("p", material.LAYOUTS[0], *VENDORS)
-    for _ in range(examples(300)):
+    for _ in range(examples(150)):
         for read, message in (
             (admission.review_from, material.a_review(pod)),
             (extender.extender_args, {"Pod": pod, "NodeNames": ["a", "b"]}),

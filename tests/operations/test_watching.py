@@ -194,7 +194,7 @@ def test_the_lists_of_an_adopted_cluster_win_though_its_versions_are_lower() -> 
 def listed(kind: Kind, version: int, *, holds_all: bool = False) -> snapshots.Listing:
     listing = snapshots.begin(kind, version)
     if holds_all:
-        snapshots.apply_page(listing, [], seen=["n1", "uid-old", "team-a/gpu"], at=NOW)
+        snapshots.apply_page(listing, [], seen=["n1", "uid-old", "team-a\0gpu"], at=NOW)
     return listing
 
 

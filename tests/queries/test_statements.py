@@ -138,3 +138,19 @@ def _end(pid: int) -> None:
     with other.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
     other.close()
+
+
+def test_what_was_prepared_before_a_fault_is_not_prepared_twice() -> None:
+    """A statement that is prepared stays so when its transaction is given up."""
+    statement = Statement("hamiacct_test_fault", "int", "SELECT $1 + 1")
+
+    def broken(execute: Any, sql: str, *rest: Any) -> Any:
+        answer = execute(sql, *rest)
+        if sql.startswith("PREPARE"):
+            raise RuntimeError(sql)
+        return answer
+
+    with pytest.raises(RuntimeError), transaction.atomic(), connection.execute_wrapper(broken):
+        statement.rows(1)
+    assert statement.rows(1) == [(2,)]
+    assert statement.rows(2) == [(3,)]

@@ -1,6 +1,6 @@
 """Everything that can die dies while events are applied: nothing is lost and nothing is doubled.
 
-KILL_SECONDS (default 5) is how long each goes on, RACE_FIRST_SEED (1) where the seeds begin.
+KILL_SECONDS (default 3) is how long each goes on, RACE_FIRST_SEED (1) where the seeds begin.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from devservers.valkey import Valkey
 from tests.live import LiveStack
 from tests.races import crowd
 
-SECONDS = float(os.environ.get("KILL_SECONDS", "5"))
+SECONDS = float(os.environ.get("KILL_SECONDS", "3"))
 Start = Callable[..., LiveStack]
 Blow = Callable[[], None]
 

@@ -1,6 +1,6 @@
 """One installation with everybody at work in it, first undisturbed, then while everything is killed.
 
-RACE_SECONDS is how long the first goes on; without it only the second is tried. KILLS (default 4) is how many
+RACE_SECONDS is how long the first goes on; without it only the second is tried. KILLS (default 3) is how many
 blows are dealt, RACE_SEED (1) what the chances are. KEEP_SITE=1 leaves the logs and says where.
 """
 
@@ -20,7 +20,7 @@ from tests.races.site import BEAT, WATCHERS, WEB, WORKERS, Site, say, site
 
 SECONDS = float(os.environ.get("RACE_SECONDS", "0"))
 SEED = os.environ.get("RACE_SEED", "1")
-KILLS = int(os.environ.get("KILLS", "4"))
+KILLS = int(os.environ.get("KILLS", "3"))
 KEEP = os.environ.get("KEEP_SITE") == "1"
 
 # A bind that was cut off is left to beat, which asks after a minute what became of it: too long for a short
