@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 
-from django.db import close_old_connections
+from django.db import InterfaceError, OperationalError, close_old_connections
 
 from hamiacct import celery
 
@@ -33,5 +33,7 @@ def run(name: str) -> None:
     close_old_connections()
     try:
         celery.app.tasks[name]()
+    except (OperationalError, InterfaceError) as fault:
+        log.warning("%s waits for its next turn: %s", name, fault)  # the database is away, which others tell
     except Exception:  # Whatever went wrong with one sweep, the next is due all the same.
         log.exception("%s failed", name)
