@@ -255,7 +255,7 @@ def _held_again(question: fits.Question, asked: BindingArgs) -> Binding:
     is_held = False
     if last is not None and last.placement.node == asked.node:
         groups = {vendor: one.groups for vendor, one in last.placement.allocations.items()}
-        with suppress(NoRoom, QuotaExceeded):
+        with suppress(NoRoom, QuotaExceeded):  # then any other place on that node is tried below
             reservations.claim(question, asked.node, groups, ttl_seconds=ttl, at=now)
             is_held = True
     if not is_held:

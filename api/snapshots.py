@@ -115,7 +115,7 @@ def _listing(body: bytearray) -> manifests.ListBody:
     """
     outline = texts.outline(body, bodies.parsed)
     if outline is not None:
-        with suppress(texts.Unparsed):
+        with suppress(texts.Unparsed):  # the whole is parsed below, and tells where the fault is
             return manifests.list_items(outline)
     return manifests.list_items(bodies.parsed(bytes(body)))
 

@@ -64,7 +64,7 @@ class Stack:
         self._started: list[Process | Postgres | Valkey] = []
         try:
             self._start()
-        except BaseException:
+        except BaseException:  # Ctrl-C as well: what was started must not outlive us
             self.stop()
             raise
 

@@ -252,23 +252,10 @@ class Ground:
                 if key.node == name:
                     vendor = config.vendor_by_key()[key.vendor]
                     entries[key] = Entry(amount, vendor.quota_cores_of(amount.cores, totals.get(key.uuid, 0)))
-            self.changed[name] = _with(fits.without(node, own.held), held)
+            self.changed[name] = fits.used_otherwise(fits.without(node, own.held), held, Amount.plus)
         if namespace in self.quotas:
             after = _in_quotas(entries.items())
             self.quotas[namespace] = [_moved(quota, own, after, facts) for quota in self.quotas[namespace]]
-
-
-def _with(node: FitNode, held: Held) -> FitNode:
-    """The node with this added to what is used of it."""
-    mine = {key.uuid: amount for key, amount in held.items() if key.node == node.name}
-    if not mine:
-        return node
-
-    def taken(device: FitDevice) -> FitDevice:
-        amount = mine.get(device.uuid)
-        return device if amount is None else replace(device, used=device.used.plus(amount))
-
-    return replace(node, devices=tuple(taken(device) for device in node.devices))
 
 
 def _moved(quota: moments.Quota, own: Own, after: Usage[str], facts: QuotaFacts) -> moments.Quota:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -300,19 +300,23 @@ def held_by(pod_uid: str) -> Held:
 
 def without(node: FitNode, held: Held) -> FitNode:
     """The node with this usage taken out of its totals."""
+
+    def given_back(used: Amount, amount: Amount) -> Amount:
+        return replace(used.minus(amount), core_set=used.core_set & ~amount.core_set)
+
+    return used_otherwise(node, held, given_back)
+
+
+def used_otherwise(node: FitNode, held: Held, change: Callable[[Amount, Amount], Amount]) -> FitNode:
+    """The node with what is used of its devices changed by what a pod holds of them."""
     mine = {key.uuid: amount for key, amount in held.items() if key.node == node.name}
     if not mine:
         return node
-
-    def given_back(device: FitDevice) -> FitDevice:
-        amount = mine.get(device.uuid)
-        if amount is None:
-            return device
-        left = device.used.minus(amount)
-        core_set = device.used.core_set & ~amount.core_set
-        return replace(device, used=replace(left, core_set=core_set))
-
-    return replace(node, devices=tuple(given_back(device) for device in node.devices))
+    devices = tuple(
+        replace(device, used=change(device.used, mine[device.uuid])) if device.uuid in mine else device
+        for device in node.devices
+    )
+    return replace(node, devices=devices)
 
 
 def room_for(pod: Pod, seen: Moment | None = None) -> Room:

@@ -15,8 +15,8 @@ import yaml
 from lightkube.config import client_adapter
 from lightkube.config.kubeconfig import KubeConfig
 
-from tests.cluster.waiting import until
 from tests.kubeapi.server import ApiServer
+from tests.waiting import until
 
 Object = dict[str, Any]
 

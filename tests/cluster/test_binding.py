@@ -16,8 +16,8 @@ from hamiacct.operations import audit, reservations
 from hamiacct.queries import fits, fleet
 from tests import watch
 from tests.cluster.clusters import Cluster, Object
-from tests.cluster.waiting import until
 from tests.scheduling import MUTEX, seconds_ago, tell
+from tests.waiting import until
 
 
 class World:

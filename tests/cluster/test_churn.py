@@ -19,10 +19,10 @@ from hamiacct import models
 from hamiacct.operations import watching
 from tests.cluster.clusters import Cluster
 from tests.cluster.lives import NOTHING, World
-from tests.cluster.waiting import until
 from tests.live import LiveStack
 from tests.model.books import Books
 from tests.model.service import InTheRequest, everything
+from tests.waiting import until
 
 PODS = int(os.environ.get("CHURN_PODS", "100"))
 KILLS = int(os.environ.get("CHURN_KILLS", "0"))

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -22,6 +21,7 @@ from devservers.postgres import Postgres
 from devservers.processes import Failed
 from devservers.pytest_plugin import folder_in_memory
 from devservers.valkey import Valkey
+from tests.waiting import until
 
 SERVERS = pytest.mark.parametrize("wheel_only", [False, True], ids=["the machine's first", "the wheel's"])
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
@@ -34,13 +34,6 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     if os.geteuid() == 0:
         accounts.clear_away_the_forgotten()
-
-
-def until(happened: Callable[[], bool], seconds: float = 15) -> None:
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def write_a_row(server: Postgres) -> None:

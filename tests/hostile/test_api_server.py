@@ -44,7 +44,7 @@ class Dripper:
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
-        with suppress(OSError):
+        with suppress(OSError):  # it may be closed already
             self.listening.shutdown(socket.SHUT_RDWR)
         self.listening.close()
         for thread in self.threads:
@@ -55,12 +55,12 @@ class Dripper:
         self.threads[-1].start()
 
     def _accept(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # closing the listener ends the wait for callers
             while True:
                 self._begin(self._drip, self.listening.accept()[0])
 
     def _drip(self, opened: socket.socket) -> None:
-        with opened, suppress(OSError):
+        with opened, suppress(OSError):  # the caller gave up, as it should
             opened.recv(65536)
             opened.sendall(self.at_once)
             while not self.over.wait(A_READ_SECONDS / 10):
@@ -132,7 +132,7 @@ class Bent:
             self.version += 1
             shown = self.bender.chances.choice(material.of_kind(self.kind))
             newer = {**shown, "metadata": {**shown["metadata"], "resourceVersion": str(self.version)}}
-            with suppress(orjson.JSONDecodeError):
+            with suppress(orjson.JSONDecodeError):  # bent so far that it is no JSON: another one
                 return orjson.loads(self.bender.text(self.bender.value(newer)))
 
     def good(self, number: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import json
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
@@ -19,6 +19,7 @@ from devservers.pytest_plugin import OPERATOR_TOKEN
 from tests import watch
 from tests.hostile.chance import chances, examples
 from tests.live import LiveStack
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -49,7 +50,7 @@ def said(stack: LiveStack, *parts: bytes | str, patience: float = 20.0, seconds:
             for part in parts:
                 opened.sendall(part.encode("latin-1") if isinstance(part, str) else part)
         parts = []
-        with suppress(ConnectionError):
+        with suppress(ConnectionError):  # the server may close at once; what it said before counts
             while True:
                 if not select.select([opened], [], [], patience)[0]:
                     opened.shutdown(socket.SHUT_WR)
@@ -63,7 +64,7 @@ def said(stack: LiveStack, *parts: bytes | str, patience: float = 20.0, seconds:
 
 def everything_from(opened: socket.socket) -> bytes:
     parts = []
-    with suppress(ConnectionError):
+    with suppress(ConnectionError):  # as above
         while part := opened.recv(65536):
             parts.append(part)
     return b"".join(parts)
@@ -102,13 +103,6 @@ def sockets(stack: LiveStack) -> int:
 
 def memory_mib(stack: LiveStack) -> float:
     return sum(process.memory_info().rss for process in web_processes(stack)) / 2**20
-
-
-def until(is_so: Callable[[], bool], seconds: float) -> None:
-    ends = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < ends, "it did not come to that"
-        time.sleep(0.05)
 
 
 # --- hardly HTTP -----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from tests import watch
 from tests.kubeapi.faults import Ending
 from tests.kubeapi.server import ApiServer
 from tests.live import database_url
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -63,13 +64,6 @@ def follow(cluster: ApiServer, tmp_path: Path, faults: list[Exception]) -> Itera
         term.over.set()
         thread.join(10)
         assert not thread.is_alive()
-
-
-def until(is_so: Callable[[], Any], seconds: float = 30.0) -> None:
-    ends = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < ends, "it did not come to that"
-        time.sleep(0.02)
 
 
 def state() -> tuple[WatchState, str]:

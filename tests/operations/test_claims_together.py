@@ -1,16 +1,14 @@
 """Claims and releases that are decided in one transaction: each as if it had come after those before it."""
 
 import json
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
-from django.db import Error, connection, connections, transaction
+from django.db import Error, connection, transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +24,7 @@ from hamiacct.queries import fits, fleet
 from tests import watch
 from tests.asking import asking
 from tests.live import database_url
+from tests.waiting import in_a_thread, somebody_waits_for, until
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SOON = 10.0
@@ -228,38 +227,6 @@ def test_places_on_cards_that_are_cut_are_given_to_one_after_the_other() -> None
 
 
 # --- several at the database ---------------------------------------------------------------------------
-
-
-def in_a_thread(work: Callable[[], Any]) -> Future[Any]:
-    """What comes of it, in a thread with a connection of its own."""
-    answer: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(work())
-        except Exception as fault:  # noqa: BLE001  # told where the answer is asked
-            answer.set_exception(fault)
-        finally:
-            connections.close_all()
-
-    threading.Thread(target=run).start()
-    return answer
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    waited = threading.Event()
-    for _ in range(5000):
-        if is_so():
-            return
-        waited.wait(0.002)
-    raise AssertionError("it never came to that")
-
-
-def somebody_waits_for(session: psycopg.Connection[Any]) -> bool:
-    """Whether a lock of this session keeps somebody waiting."""
-    waiting = "SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
-    return bool(session.execute(waiting).rowcount)
-
 
 LOCK = "SELECT FROM hamiacct_device WHERE node = %s FOR NO KEY UPDATE"
 

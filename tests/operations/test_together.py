@@ -9,6 +9,7 @@ import pytest
 
 from hamiacct.accounting.errors import Unavailable
 from hamiacct.operations.together import Again, Apart, Granted, Outcome, Refused, Together
+from tests.waiting import until
 
 SOON = 10.0
 
@@ -47,15 +48,6 @@ def asked(desk: Desk, *words: str) -> dict[str, Future[str]]:
     desk.may_go.set()
     pool.shutdown()
     return answers
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    waited = threading.Event()
-    for _ in range(5000):
-        if is_so():
-            return
-        waited.wait(0.002)
-    raise AssertionError("it never came to that")
 
 
 def test_who_asks_while_nobody_serves_serves_itself() -> None:

@@ -14,7 +14,8 @@ from hamiacct.operations import audit, sweeping
 from tests import watch
 from tests.asking import asking
 from tests.live import database_url
-from tests.operations.test_claims_together import SOON, in_a_thread, somebody_waits_for, until
+from tests.operations.test_claims_together import SOON
+from tests.waiting import in_a_thread, somebody_waits_for, until
 
 pytestmark = pytest.mark.django_db
 

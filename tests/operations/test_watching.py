@@ -1,7 +1,6 @@
 """Who watches, which cluster it is, and what is shown of it (decisions 8 and 25)."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -15,6 +14,7 @@ from hamiacct.operations import inbox, snapshots, watching
 from hamiacct.queries import inbox as backlog
 from hamiacct.queries.watching import Watch, watcher
 from tests import watch
+from tests.waiting import until
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=30)
@@ -124,7 +124,7 @@ def test_while_a_history_begins_under_it_nobody_takes_it() -> None:
         with transaction.atomic():
             watching.check_lease("w1")
             taking = pool.submit(take)
-            wait_until(somebody_waits)
+            until(somebody_waits)
             order.append("committed")
         assert taking.result(10)
     assert order == ["committed", "taken"]
@@ -137,15 +137,6 @@ def somebody_waits() -> bool:
             "SELECT count(*) FROM pg_locks WHERE NOT granted AND transactionid = pg_current_xact_id()::xid"
         )
         return bool(cursor.fetchone()[0])
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = threading.Event()
-    for _ in range(1000):
-        if is_so():
-            return
-        deadline.wait(0.01)
-    pytest.fail("it never came")
 
 
 def test_nobody_holds_no_lease() -> None:

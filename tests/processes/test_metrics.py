@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,10 +27,10 @@ from tests import watch
 from tests.asking import asking
 from tests.house.test_monitoring import EXPRESSIONS, OF_PROMETHEUS, selectors
 from tests.live import LiveStack
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-PATIENCE_SECONDS = 30
 NEVER_BACK = (
     "hamiacct_events_settled_total",
     "hamiacct_apply_seconds_count",
@@ -79,14 +78,6 @@ def answers(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Returns when it is so; there is nobody who would tell."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it never came to be so"
-        time.sleep(0.05)
 
 
 @pytest.fixture

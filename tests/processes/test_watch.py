@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tests import watch
 from tests.kubeapi.faults import Ending, Fault
 from tests.kubeapi.server import ApiServer
 from tests.live import LiveStack
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -71,13 +72,6 @@ def world(tmp_path: Path) -> Iterator[World]:
         world = World(cluster, tmp_path)
         yield world
         world.stack.close()
-
-
-def until(is_so: Callable[[], Any], seconds: float = 30.0) -> None:
-    ends = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < ends, "it did not come to that"
-        time.sleep(0.02)
 
 
 def agreed() -> bool:

@@ -81,11 +81,11 @@ class Blows:
         self.site.kill(name)
         if len(self.site.running(WATCHERS)) == 1:
             # Nobody stands by: that the lease of a killed one runs out is seen where there is time for it.
-            with contextlib.suppress(psycopg.Error):
+            with contextlib.suppress(psycopg.Error):  # the database may lie down from an earlier blow
                 self.site.rows("UPDATE hamiacct_watchlease SET holder = '' RETURNING holder")
 
     def _below(self, name: str) -> None:
-        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):  # it ended by itself meanwhile
             children = self.site.stack.children(name)
             if children:
                 os.kill(self.random.choice(children), signal.SIGKILL)
@@ -100,7 +100,7 @@ class Blows:
 
     def session(self) -> None:
         """The process of one session: the postmaster takes no chances, ends all others and recovers."""
-        with contextlib.suppress(psycopg.Error, ProcessLookupError):
+        with contextlib.suppress(psycopg.Error, ProcessLookupError):  # database or session are gone already
             found = self.site.rows(
                 "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
                 " AND pid <> pg_backend_pid() ORDER BY pid"
@@ -110,7 +110,7 @@ class Blows:
 
     def all_sessions(self) -> None:
         """Every session is ended by the server."""
-        with contextlib.suppress(psycopg.Error):
+        with contextlib.suppress(psycopg.Error):  # the database may lie down from an earlier blow
             self.site.rows(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"

@@ -31,6 +31,7 @@ from tests.model.books import Books, Event
 from tests.model.service import ThroughWorkers, everything
 from tests.races.crowd import NO_ANSWER
 from tests.races.site import Site
+from tests.waiting import until
 
 PATIENCE_SECONDS = 120.0
 REQUEST_SECONDS = 30
@@ -131,7 +132,7 @@ def at_work(actors: Sequence[Actor]) -> Iterator[threading.Event]:
             while not over.is_set():
                 actor.turn()
             actor.finish()
-        except BaseException:
+        except BaseException:  # whatever it is, the others are to stop; it is raised where they are awaited
             failed.set()
             raise
 
@@ -626,13 +627,6 @@ def _looked_at(site: Site, claimers: Sequence[Claimer]) -> list[str]:
         return differences(site, claimers)
     except (*NO_ANSWER, AssertionError, psycopg.Error) as fault:
         return [repr(fault)]
-
-
-def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.1)
 
 
 def counts(actors: Sequence[Actor]) -> dict[str, int]:

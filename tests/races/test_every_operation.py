@@ -220,7 +220,7 @@ def test_whatever_goes_wrong_is_made_good_by_doing_it_again(bench: Bench, deed: 
     for number, fault, warm in chosen(bench, deed):
         try:
             bench.strike(deed, number, fault, warm=warm)
-        except Exception as failure:
+        except Exception as failure:  # any failure is told with where it was struck, and goes on its way
             failure.add_note(f"{deed}: round trip {number}, {'not ' * (not warm)}done before: {fault}")
             raise
 

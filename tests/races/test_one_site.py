@@ -17,6 +17,7 @@ from tests.races import people
 from tests.races.blows import Blows
 from tests.races.people import Actor
 from tests.races.site import BEAT, WATCHERS, WEB, WORKERS, Site, say, site
+from tests.waiting import until
 
 SECONDS = float(os.environ.get("RACE_SECONDS", "0"))
 SEED = os.environ.get("RACE_SEED", "1")
@@ -44,7 +45,7 @@ def whole() -> Iterator[Site]:
             whole.start(
                 WEB, BEAT, *(WORKERS[:1] if short else WORKERS), *(WATCHERS[:1] if short else WATCHERS)
             )
-            people.until(whole.is_well, 120.0)
+            until(whole.is_well, 120.0)
             yield whole
     finally:
         if KEEP:
@@ -93,7 +94,7 @@ def test_everybody_at_once_while_everything_is_killed(whole: Site, record_proper
                 break
             blows.deal()
             if number % BREATHER == 0:
-                people.until(lambda: failed.is_set() or (whole.look_after(), whole.is_well())[1], 90.0)
+                until(lambda: failed.is_set() or (whole.look_after(), whole.is_well())[1], 90.0)
     people.comes_right(whole, actors)
     assert whole.idle_in_transaction() == []
     record_property("blows", dict(blows.dealt))

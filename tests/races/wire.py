@@ -87,7 +87,7 @@ class Wire:
         self._listener.close()
 
     def _listen(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # closing the listener ends the wait
             while True:
                 client, _ = self._listener.accept()
                 threading.Thread(target=self._lead, args=(client,), daemon=True).start()
@@ -96,7 +96,7 @@ class Wire:
         with client, socket.create_connection((LOCALHOST, self._server_port)) as server:
             for side in (client, server):
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with contextlib.suppress(Gone, OSError):
+            with contextlib.suppress(Gone, OSError):  # either side left, or was cut off by the fault
                 self._start(client, server)
                 while True:
                     self._round_trip(client, server)
