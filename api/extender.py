@@ -33,7 +33,7 @@ from hamiacct.kube import registration
 from hamiacct.kube.extender import ExtenderArgs
 from hamiacct.kube.fields import Manifest
 from hamiacct.kube.happenings import Happening, Reason
-from hamiacct.operations import reservations
+from hamiacct.operations import reservations, rounds
 from hamiacct.queries import fits
 
 log = structlog.get_logger("hamiacct.extender")
@@ -159,7 +159,7 @@ def _no_node(failed: Mapping[str, str], asked_nodes: int) -> Iterator[Happening]
         yield Happening(Reason.FILTERING_FAILED, text)
 
 
-def _one_node(found: reservations.Held, asked_nodes: int) -> Iterator[Happening]:
+def _one_node(found: rounds.Held, asked_nodes: int) -> Iterator[Happening]:
     """What a pod is told that is held a place: where, and the scores of the best that would take it."""
     scores = [(one.node, one.score) for one in found.proposed.candidates]
     refused = len(found.proposed.failed)

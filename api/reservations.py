@@ -26,7 +26,7 @@ from hamiacct.accounting.words import Question, Refusal, ReservationState
 from hamiacct.environment import A_DAY
 from hamiacct.kube.annotations import INT32_MAX, MAX_NAME
 from hamiacct.kube.fields import MAX_ITEMS
-from hamiacct.operations import reservations
+from hamiacct.operations import reservations, rounds
 from hamiacct.queries import fits
 from hamiacct.queries import reservations as holds
 
@@ -141,7 +141,7 @@ class Reservations(Endpoint):
         return Response(_shape(question.pod, held), status=201)
 
 
-def _held(question: fits.Question, asked: Mapping[str, Any]) -> reservations.Held:
+def _held(question: fits.Question, asked: Mapping[str, Any]) -> rounds.Held:
     now = timezone.now()
     node, allocation = asked.get("node"), asked.get("allocation")
     if allocation is not None and not node:
@@ -154,7 +154,7 @@ def _held(question: fits.Question, asked: Mapping[str, Any]) -> reservations.Hel
     return reservations.reserve(question, nodes=nodes, ttl_seconds=ttl_seconds, at=now)
 
 
-def _shape(pod: pods.Pod, held: reservations.Held) -> dict[str, Any]:
+def _shape(pod: pods.Pod, held: rounds.Held) -> dict[str, Any]:
     placement, row = held.placement, held.reservation
     found = holds.Reservation(
         row.pod_uid,

@@ -18,7 +18,7 @@ from hamiacct.accounting.errors import Conflict, NotFound
 from hamiacct.accounting.words import ReservationState
 from hamiacct.kube import manifests
 from hamiacct.operations import audit, inbox, locks, reservations, snapshots
-from hamiacct.operations.reservations import Claim, Held, NoPlace, Release, Wish
+from hamiacct.operations.rounds import Claim, Held, NoPlace, Release, Wish
 from hamiacct.operations.together import Again, Apart, Granted, Outcome, Refused
 from hamiacct.queries import fits, fleet
 from tests import watch

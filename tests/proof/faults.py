@@ -22,6 +22,7 @@ from hamiacct.operations import (
     pod_events,
     quota_events,
     reservations,
+    rounds,
     snapshots,
     streams,
 )
@@ -151,7 +152,7 @@ FAULTS = (
     ),
     Fault(
         "a pod that is bound is held anew",
-        reservations._check_free,
+        rounds._check_free,
         "if row.node:",
         "if False:",
         kind="claims",
@@ -159,8 +160,8 @@ FAULTS = (
     Fault(
         "what a pod holds itself is not free for it",
         fits.without,
-        "left = device.used.minus(amount)",
-        "left = device.used",
+        "replace(used.minus(amount), core_set=used.core_set & ~amount.core_set)",
+        "used",
         kind="claims",
     ),
     Fault(

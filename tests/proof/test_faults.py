@@ -13,16 +13,18 @@ HISTORIES = int(os.environ.get("FAULT_HISTORIES", "0"))
 AT_ONCE = 40
 KINDS = {"accounts": Accounts, "claims": Claims, "scheduler": Scheduler}
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(
-        not HISTORIES, reason="FAULT_HISTORIES says in how many histories a fault is to be found"
-    ),
-]
-
 __all__ = ["desk", "scheduler"]
 
 
+def test_every_fault_can_be_planted() -> None:
+    """What it changes still reads as it did."""
+    for fault in FAULTS:
+        with fault.planted():
+            pass
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(not HISTORIES, reason="FAULT_HISTORIES says in how many histories a fault is to be found")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.what)
 def test_a_planted_fault_is_found(scheduler: None, fault: Fault) -> None:
     try:

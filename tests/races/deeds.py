@@ -28,6 +28,7 @@ from hamiacct.operations import (
     inbox,
     pods,
     reservations,
+    rounds,
     snapshots,
     sweeping,
     tokens,
@@ -155,7 +156,7 @@ def furnish() -> None:
 # --- claims --------------------------------------------------------------------------------------
 
 
-def reserve(name: str, nodes: Sequence[str] | None = None, **amounts: Any) -> reservations.Held:
+def reserve(name: str, nodes: Sequence[str] | None = None, **amounts: Any) -> rounds.Held:
     return reservations.reserve(question(name, **amounts), nodes=nodes, ttl_seconds=900, at=NOW)
 
 
@@ -173,7 +174,7 @@ def a_place() -> Any:
     return {vendor: one.groups for vendor, one in reserved.placement.allocations.items()}
 
 
-def claim(groups: Any) -> reservations.Held:
+def claim(groups: Any) -> rounds.Held:
     asked = question("asks", gpumem=3000)
     return reservations.claim(asked, "n2", groups, ttl_seconds=900, at=NOW)
 
@@ -187,8 +188,8 @@ def claim_of_another_node(groups: Any) -> None:
 def several_at_once(_: object) -> None:
     """One round: two claims and a release that waited in one process, each decided after the other."""
     asked = [question(name, gpumem=3000) for name in ("asks", "waits")]
-    wishes = [reservations.Claim(one, None, fit.place, 900, False, NOW) for one in asked]
-    outcomes = reservations._serve([*wishes, reservations.Release("uid-late", NOW)])
+    wishes = [rounds.Claim(one, None, fit.place, 900, False, NOW) for one in asked]
+    outcomes = reservations._serve([*wishes, rounds.Release("uid-late", NOW)])
     assert all(isinstance(outcome, Granted) for outcome in outcomes), outcomes
 
 
@@ -206,7 +207,7 @@ CLAIMS = [
 ]
 
 
-def _reserve_much() -> reservations.Held:
+def _reserve_much() -> rounds.Held:
     pod = asking("asks", limits(gpumem=4000), limits(gpu=2, gpumem=1000), inits=1)
     asked = fits.question_of(manifests.pod_from_manifest(pod, config.vendors()))
     return reservations.reserve(asked, ttl_seconds=900, at=NOW)
